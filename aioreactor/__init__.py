@@ -1,0 +1,154 @@
+"""aioreactor: an asyncio-native workflow engine for business transactions that span several systems."""
+
+from aioreactor import runtime as _runtime
+from aioreactor.definition.composite import after, async_reactor, before, compose, interrupt, map_each, timer
+from aioreactor.definition.markers import Default, Page, Resource, Value
+from aioreactor.definition.policies import FanOut, Retry
+from aioreactor.definition.ports import seams as _seams
+from aioreactor.definition.primitives import Lock, OrderedLock, Period, RateLimit, Semaphore
+from aioreactor.definition.reactor import Reactor
+from aioreactor.definition.steps import Step, async_step, step
+from aioreactor.definition.wiring import from_input, result, value
+from aioreactor.engine.context import Context
+from aioreactor.engine.hooks import Middleware
+from aioreactor.engine.signals import fail, halt, skip, succeed
+from aioreactor.errors import (
+    AioreactorError,
+    AlreadyResumed,
+    ArgumentError,
+    ContentionError,
+    DeadlineExceeded,
+    DefinitionError,
+    IdempotencyConflict,
+    InputValidationError,
+    LeaseLost,
+    LockUnavailable,
+    NotResumable,
+    NoValue,
+    OutOfTurn,
+    OutputValidationError,
+    OwnershipLost,
+    PayloadTooLarge,
+    PlanChanged,
+    RateLimited,
+    ReactorFailed,
+    RunNotFound,
+    SemaphoreUnavailable,
+    SerializationError,
+    StepCancelled,
+    StepError,
+    StepTimeout,
+    StoreRequired,
+    UnitTimeout,
+    UnknownRateLimit,
+    UnknownReactor,
+)
+from aioreactor.failures import Location
+from aioreactor.handles import RunHandle
+from aioreactor.plan.compile import compile_plan as _compile_plan
+from aioreactor.plan.model import Plan
+from aioreactor.redaction import Redact
+from aioreactor.results import (
+    Dispatched,
+    Failure,
+    Halt,
+    MapResults,
+    OpenInterrupt,
+    Outcome,
+    Paused,
+    RollbackFailure,
+    Skipped,
+    Success,
+    Trace,
+    TraceEntry,
+)
+from aioreactor.runtime import Runtime, Settings, configure, current_runtime, lifespan
+
+_seams.compile = _compile_plan
+_seams.launcher = _runtime.current_runtime
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AioreactorError",
+    "AlreadyResumed",
+    "ArgumentError",
+    "ContentionError",
+    "Context",
+    "DeadlineExceeded",
+    "Default",
+    "DefinitionError",
+    "Dispatched",
+    "Failure",
+    "FanOut",
+    "Halt",
+    "IdempotencyConflict",
+    "InputValidationError",
+    "LeaseLost",
+    "Location",
+    "Lock",
+    "LockUnavailable",
+    "MapResults",
+    "Middleware",
+    "NoValue",
+    "NotResumable",
+    "OpenInterrupt",
+    "OrderedLock",
+    "OutOfTurn",
+    "Outcome",
+    "OutputValidationError",
+    "OwnershipLost",
+    "Page",
+    "Paused",
+    "PayloadTooLarge",
+    "Period",
+    "Plan",
+    "PlanChanged",
+    "RateLimit",
+    "RateLimited",
+    "Reactor",
+    "ReactorFailed",
+    "Redact",
+    "Resource",
+    "Retry",
+    "RollbackFailure",
+    "RunHandle",
+    "RunNotFound",
+    "Runtime",
+    "Semaphore",
+    "SemaphoreUnavailable",
+    "SerializationError",
+    "Settings",
+    "Skipped",
+    "Step",
+    "StepCancelled",
+    "StepError",
+    "StepTimeout",
+    "StoreRequired",
+    "Success",
+    "Trace",
+    "TraceEntry",
+    "UnitTimeout",
+    "UnknownRateLimit",
+    "UnknownReactor",
+    "Value",
+    "after",
+    "async_reactor",
+    "async_step",
+    "before",
+    "compose",
+    "configure",
+    "current_runtime",
+    "fail",
+    "from_input",
+    "halt",
+    "interrupt",
+    "lifespan",
+    "map_each",
+    "result",
+    "skip",
+    "step",
+    "succeed",
+    "timer",
+    "value",
+]

@@ -1,0 +1,338 @@
+"""Nodes made of something else: nested reactors, maps, dispatched reactors, pauses, and the hand-off."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
+
+from aioreactor.definition.markers import Default
+from aioreactor.definition.nodes import (
+    AsyncReactorNode,
+    ComposeNode,
+    Handoff,
+    InterruptNode,
+    MapNode,
+    Node,
+    NodeRef,
+    StepNode,
+    TimerNode,
+)
+from aioreactor.definition.policies import FanOut, Retry
+from aioreactor.definition.wiring import ValueWire, Wire, as_wire, as_wires
+from aioreactor.results import MapResults, Outcome
+
+if TYPE_CHECKING:
+    from aioreactor.definition.reactor import Reactor
+    from aioreactor.definition.steps import Signal, Step
+
+R = TypeVar("R")
+C = TypeVar("C")
+Source: TypeAlias = Iterable[Any] | AsyncIterable[Any] | Callable[..., Any]
+
+_NO_POLICY = {
+    "retries": "only steps retry, never a nested reactor as a whole; put retries on its steps or in its class header",
+    "timeout": "a timeout bounds one attempt of a step; set it on its steps, or a deadline in its class header",
+}
+
+
+def _refused(node: Node[Any], what: str, wiring: dict[str, Any]) -> None:
+    """Take policy words out of the wiring that the node has no use for, and say why."""
+    for word, why in _NO_POLICY.items():
+        if wiring.pop(word, None) is not None:
+            node.problems.append(f"{what}: {word}= does not apply: {why} (an input of that name: wire={{{word!r}: …}})")
+
+
+def compose(
+    child: type[Reactor[R]],
+    /,
+    *,
+    after: NodeRef | Sequence[NodeRef] = (),
+    on_halt: Literal["halt", "skip"] = "halt",
+    coordination: Sequence[Any] | None = None,
+    name: str | None = None,
+    aliases: Sequence[str] = (),
+    description: str | None = None,
+    wire: Mapping[str, Any] | None = None,
+    **wiring: Any,
+) -> ComposeNode[R]:
+    """Run another reactor inside this run: own inputs, own steps by path (``trip.hotel``), own undo order.
+
+    Inputs that are not wired are taken from the parent's inputs of the same name, then from the child's defaults.
+    Its value is the child's ``returns``. ``on_halt="skip"``: a child that halts makes this step skipped instead of
+    halting the whole run.
+    """
+    node: ComposeNode[R] = ComposeNode(
+        child=child,
+        on_halt=on_halt,
+        coordination=coordination,
+        after=after,
+        name=name,
+        aliases=aliases,
+        description=description or child.__doc__,
+    )
+    _refused(node, f"compose({child.__name__})", wiring)
+    node.wiring = as_wires(wiring, wire)
+    if on_halt not in {"halt", "skip"}:
+        node.problems.append(f"compose({child.__name__}): on_halt={on_halt!r}: 'halt' or 'skip'")
+    return node
+
+
+def async_reactor(
+    child: type[Reactor[R]],
+    /,
+    *,
+    after: NodeRef | Sequence[NodeRef] = (),
+    name: str | None = None,
+    aliases: Sequence[str] = (),
+    description: str | None = None,
+    wire: Mapping[str, Any] | None = None,
+    **wiring: Any,
+) -> AsyncReactorNode[Outcome[R]]:
+    """Dispatch another reactor as a run of its own; a reader gets its outcome. Needs a store."""
+    node: AsyncReactorNode[Outcome[R]] = AsyncReactorNode(
+        child=child, after=after, name=name, aliases=aliases, description=description or child.__doc__
+    )
+    _refused(node, f"async_reactor({child.__name__})", wiring)
+    node.wiring = as_wires(wiring, wire)
+    return node
+
+
+class MapDecorator(Protocol):
+    """What ``@map_each(over=…)`` gives."""
+
+    @overload
+    def __call__(self, fn: Callable[..., Coroutine[Any, Any, R | Signal]], /) -> MapNode[MapResults[R]]: ...
+    @overload
+    def __call__(self, fn: Callable[..., R | Signal], /) -> MapNode[MapResults[R]]: ...
+
+
+@overload
+def map_each(
+    target: type[Step[R] | Reactor[R]],
+    /,
+    *,
+    over: Source,
+    item: str | None = ...,
+    concurrency: int = ...,
+    fan_out: bool | FanOut = ...,
+    atomic: bool = ...,
+    collect: None = ...,
+    after: NodeRef | Sequence[NodeRef] = ...,
+    retries: Retry | None = ...,
+    timeout: float | None = ...,
+    coordination: Sequence[Any] | None = ...,
+    output: Any = ...,
+    name: str | None = ...,
+    aliases: Sequence[str] = ...,
+    description: str | None = ...,
+    wire: Mapping[str, Any] | None = ...,
+    **wiring: Any,
+) -> MapNode[MapResults[R]]: ...
+@overload
+def map_each(
+    target: type[Step[R] | Reactor[R]],
+    /,
+    *,
+    over: Source,
+    collect: Callable[[MapResults[R]], C],
+    item: str | None = ...,
+    concurrency: int = ...,
+    fan_out: bool | FanOut = ...,
+    atomic: bool = ...,
+    after: NodeRef | Sequence[NodeRef] = ...,
+    retries: Retry | None = ...,
+    timeout: float | None = ...,
+    coordination: Sequence[Any] | None = ...,
+    output: Any = ...,
+    name: str | None = ...,
+    aliases: Sequence[str] = ...,
+    description: str | None = ...,
+    wire: Mapping[str, Any] | None = ...,
+    **wiring: Any,
+) -> MapNode[C]: ...
+@overload
+def map_each(
+    *,
+    over: Source,
+    item: str | None = ...,
+    concurrency: int = ...,
+    fan_out: bool | FanOut = ...,
+    atomic: bool = ...,
+    after: NodeRef | Sequence[NodeRef] = ...,
+    retries: Retry | None = ...,
+    timeout: float | None = ...,
+    coordination: Sequence[Any] | None = ...,
+    output: Any = ...,
+    name: str | None = ...,
+    aliases: Sequence[str] = ...,
+    description: str | None = ...,
+) -> MapDecorator: ...
+def map_each(
+    target: Any = None,
+    /,
+    *,
+    over: Any,
+    item: str | None = None,
+    concurrency: int = 16,
+    fan_out: bool | FanOut = False,
+    atomic: bool = True,
+    collect: Callable[..., Any] | None = None,
+    after: NodeRef | Sequence[NodeRef] = (),
+    retries: Retry | None = None,
+    timeout: float | None = None,
+    coordination: Sequence[Any] | None = None,
+    output: Any = None,
+    name: str | None = None,
+    aliases: Sequence[str] = (),
+    description: str | None = None,
+    wire: Mapping[str, Any] | None = None,
+    **wiring: Any,
+) -> Any:
+    """Run a method, a step class or a reactor once per item of ``over``.
+
+    Args:
+        target: a step class or a reactor; left out, it decorates the method that runs per item.
+        over: ``result(…)``, ``from_input(…)``, an iterable or async iterable, or a method that gives one (or pages:
+            ``async def pages(self, cursor, limit) -> Page``). Items are taken lazily.
+        item: the parameter or field that receives the item; the first unwired one when left out.
+        concurrency: how many elements run at a time; 1 is one after another.
+        fan_out: deal the elements to workers. Needs a store.
+        atomic: the first failure fails the map and rolls the others back; False keeps every outcome.
+        collect: turns the `MapResults` into the map's value.
+        after, name, aliases, description: as for `step`.
+        retries, timeout, coordination, output: of each element, for methods and step classes.
+        wire: wiring for fields whose names are policy words.
+        **wiring: wires the element's other fields or inputs.
+    """
+    spread = FanOut() if fan_out is True else (fan_out or None)
+    shared: dict[str, Any] = {"retries": retries, "timeout": timeout, "coordination": coordination, "output": output}
+
+    def build(element: StepNode[Any] | ComposeNode[Any]) -> MapNode[Any]:
+        return MapNode(
+            element=element,
+            over=as_wire(over) if _is_wire(over) else (over if _is_source(over) else ValueWire(over)),
+            item=item,
+            concurrency=concurrency,
+            fan_out=spread,
+            atomic=atomic,
+            collect=collect,
+            after=after,
+            name=name,
+            aliases=aliases,
+            description=description,
+        )
+
+    if target is None:
+        return lambda fn: build(StepNode(fn=fn, **shared))
+    return build(_class_element(target, shared, wiring, wire))
+
+
+def _class_element(
+    target: Any, shared: dict[str, Any], wiring: dict[str, Any], wire: Mapping[str, Any] | None
+) -> StepNode[Any] | ComposeNode[Any]:
+    from aioreactor.definition.steps import Step
+
+    if isinstance(target, type) and issubclass(target, Step):
+        return target.step(**shared, wire={**wiring, **(wire or {})})
+    given = {word: item for word, item in shared.items() if item is not None and word != "coordination"}
+    element = compose(target, coordination=shared["coordination"], wire={**wiring, **(wire or {})})
+    _refused(element, f"map_each({target.__name__})", given)
+    element.problems += [f"map_each({target.__name__}): {word}= is for methods and step classes" for word in given]
+    return element
+
+
+def _is_wire(over: Any) -> bool:
+    return isinstance(over, (Wire, Node))
+
+
+def _is_source(over: Any) -> bool:
+    return callable(over) and not isinstance(over, (Iterable, AsyncIterable))
+
+
+def interrupt(
+    payload: type[R],
+    /,
+    *,
+    after: NodeRef | Sequence[NodeRef] = (),
+    correlation_id: Callable[[Any], str] | None = None,
+    timeout: float | None = None,
+    on_timeout: Literal["fail", "wait"] | Default = "fail",
+    max_attempts: int | None = None,
+    resume: Literal["inline", "background"] = "inline",
+    coordination: Sequence[Any] | None = None,
+    name: str | None = None,
+    aliases: Sequence[str] = (),
+    description: str | None = None,
+) -> InterruptNode[R]:
+    """Pause the run here until ``runs.resume`` brings a payload of this type. Needs a store.
+
+    ``correlation_id`` computes, from the context, the id that an outside system answers with; ``timeout`` (seconds)
+    and ``on_timeout`` say what happens when nobody does.
+    """
+    node: InterruptNode[R] = InterruptNode(
+        payload=payload,
+        correlation_id=correlation_id,
+        timeout=timeout,
+        on_timeout=on_timeout,
+        max_attempts=max_attempts,
+        resume=resume,
+        after=after,
+        name=name,
+        aliases=aliases,
+        description=description,
+    )
+    if coordination:
+        node.problems.append("interrupt: coordination= does not apply, since nothing runs there; put it on a step")
+    if on_timeout not in ("fail", "wait") and not isinstance(on_timeout, Default):
+        node.problems.append(f"interrupt: on_timeout={on_timeout!r}: 'fail', 'wait' or Default(value)")
+    if resume not in {"inline", "background"}:
+        node.problems.append(f"interrupt: resume={resume!r}: 'inline' or 'background'")
+    if (timeout is not None and timeout <= 0) or (max_attempts is not None and max_attempts < 1):
+        node.problems.append("interrupt: timeout is in seconds above 0 and max_attempts at least 1")
+    return node
+
+
+def timer(
+    *,
+    seconds: float | None = None,
+    minutes: float | None = None,
+    hours: float | None = None,
+    days: float | None = None,
+    until: datetime | Wire | Any = None,
+    after: NodeRef | Sequence[NodeRef] = (),
+    name: str | None = None,
+    aliases: Sequence[str] = (),
+    description: str | None = None,
+) -> TimerNode:
+    """Wait durably: for a span, or ``until`` a moment (a datetime with a zone, or a wire to one). Needs a store."""
+    spans = [
+        span * factor
+        for span, factor in ((seconds, 1), (minutes, 60), (hours, 3600), (days, 86400))
+        if span is not None
+    ]
+    node = TimerNode(
+        seconds=sum(spans) if spans else None,
+        until=until,
+        after=after,
+        name=name,
+        aliases=aliases,
+        description=description,
+    )
+    if bool(spans) == (until is not None):
+        node.problems.append("timer: give a span (seconds=, minutes=, hours=, days=) or until=, one of the two")
+    if any(span < 0 for span in spans):
+        node.problems.append("timer: a span cannot be negative")
+    if isinstance(until, datetime) and until.tzinfo is None:
+        node.problems.append("timer: until= has no time zone; use datetime(…, tzinfo=UTC)")
+    return node
+
+
+def after(step: NodeRef, /) -> Handoff:
+    """``background = after(step)``: that step is the last to start here; a worker does the rest. Needs a store."""
+    return Handoff("after", step)
+
+
+def before(step: NodeRef, /) -> Handoff:
+    """``background = before(step)``: that step is the first to run in a worker. Needs a store."""
+    return Handoff("before", step)

@@ -1,0 +1,386 @@
+"""One attempt of a step: resolve → validate → run → check → record.
+
+The common case, an ``async def`` whose arguments are inputs and results as they are, takes no detour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anyio import CancelScope
+
+from aioreactor.engine import events
+from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, split, validated
+from aioreactor.engine.drive import EngineClosed, in_thread, run_in
+from aioreactor.engine.scope import Failed, Scope
+from aioreactor.engine.signals import signal_in
+from aioreactor.engine.state import Readies
+from aioreactor.errors import (
+    ArgumentError,
+    DefinitionError,
+    InputValidationError,
+    OutputValidationError,
+    StepCancelled,
+    StepTimeout,
+)
+from aioreactor.failures import describe
+from aioreactor.plan.model import Arg, PlanNode, Source
+from aioreactor.results import Failure, Halt, Skipped
+
+if TYPE_CHECKING:
+    from aioreactor.engine.scheduler import Execution
+
+_NO_KEYWORDS: dict[str, Any] = {}
+_MISSING: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The attempt failed and is to be repeated after ``delay`` seconds."""
+
+    scope: Scope
+    index: int
+    delay: float
+
+
+class Prepared:
+    """What can be worked out once per node. ``fast`` lists, per parameter, whether it is an input, and its key."""
+
+    __slots__ = ("fast", "fn", "is_async", "recorded", "scoped")
+
+    def __init__(self, node: PlanNode) -> None:
+        assert node.body is not None
+        self.fn = node.body.fn
+        self.is_async = node.body.is_async
+        plain = all(_is_plain(arg) for arg in node.args) and node.step_class is None
+        self.fast: tuple[tuple[bool, Any], ...] | None = (
+            tuple(
+                (arg.source is Source.INPUT, arg.name if arg.source is Source.INPUT else arg.index) for arg in node.args
+            )
+            if plain
+            else None
+        )
+        calls = [call for call in (node.undo, node.compensate) if call is not None]
+        asked = any(arg.source is Source.ARGUMENT for call in calls for arg in call.args)
+        self.recorded = bool(calls) and (asked or node.step_class is not None)
+        self.scoped = node.timeout is not None or bool(node.coordination)
+
+
+def _is_plain(arg: Arg) -> bool:
+    simple = arg.source in {Source.INPUT, Source.RESULT} and not arg.path and arg.transform is None
+    return simple and arg.check is None and not arg.keyword
+
+
+def prepared_of(node: PlanNode) -> Prepared:
+    """The prepared form of a step, made on first use."""
+    if node.prepared is None:
+        node.prepared = Prepared(node)
+    made: Prepared = node.prepared
+    return made
+
+
+class Bound(NamedTuple):
+    """A body with everything it is called with."""
+
+    call: Callable[..., Any]
+    positional: list[Any]
+    keywords: dict[str, Any]
+
+
+async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
+    """Make one attempt and tell the run state what came of it.
+
+    Cancellation: a real one is noted with the execution and does not come out of here.
+    """
+    node = scope.plan.nodes[index]
+    prepared: Prepared = node.prepared or prepared_of(node)
+    number = scope.attempts.get(index, 0) + 1 if scope.attempts else 1
+    try:
+        if prepared.fast is not None:
+            origin = scope.origin
+            inputs, results = origin.inputs, origin.results
+            given = [inputs[key] if is_input else results[key] for is_input, key in prepared.fast]
+            bound = Bound(partial(prepared.fn, scope.view), given, _NO_KEYWORDS)
+        else:
+            bound = bind(ex, scope, index, node, prepared, number)
+    except (ArgumentError, InputValidationError, DefinitionError) as error:
+        return await ended(ex, scope, index, number, error, started=False, retry=False)
+    hooks = scope.hooks
+    if hooks is not None:
+        await ex.tell(scope, "on_step_start", events.StepStarted, index, number)
+        if scope.stopped:
+            return ex.state.drop(scope, index)
+    began = ex.clock.monotonic() if hooks is not None else 0.0
+    ex.state.log("run", scope.path_of(index), number)
+    try:
+        value = await enter(ex, scope, index, node, prepared, bound)
+    except EngineClosed:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a body raises is an outcome of it
+        return await _raised(ex, scope, index, number, error, began)
+    if type(value) in _SPECIAL:
+        return await _special(ex, scope, index, number, value, began)
+    return await _succeeded(ex, scope, index, number, value, began)
+
+
+# ---------------------------------------------------------------------- resolve and validate
+
+
+def bind(ex: Execution, scope: Scope, index: int, node: PlanNode, prepared: Prepared, number: int) -> Bound:
+    """Resolve and validate the arguments.
+
+    Raises:
+        ArgumentError, InputValidationError, DefinitionError: as the functions of ``arguments`` do.
+    """
+    frame = Frame(ex, scope, index, attempt=number)
+    values = resolve(node.args, frame)
+    owner = f"step {scope.path_of(index)!r}"
+    if node.step_class is not None:
+        values = validated(node.step_class.__aioreactor_fields__, values, owner)
+        bound = bind_class(ex, frame, node, values, owner)
+    else:
+        assert node.body is not None
+        values = checked(node.args, values, owner)
+        positional, keywords = split(node.body, values)
+        bound = Bound(partial(node.body.fn, scope.view), positional, keywords)
+    if prepared.recorded:
+        scope.arguments = scope.arguments or {}
+        scope.arguments[index] = values
+    return bound
+
+
+def bind_class(ex: Execution, frame: Frame, node: PlanNode, values: Mapping[str, Any], owner: str) -> Bound:
+    """An instance of the step class, checked as a whole, and its ``run``."""
+    assert node.body is not None
+    instance = instance_of(ex, node, values)
+    cross_checked(instance, owner)
+    positional, keywords = split(node.body, resolve(node.body.args, frame))
+    return Bound(partial(node.body.fn, instance), positional, keywords)
+
+
+def instance_of(ex: Execution, node: PlanNode, values: Mapping[str, Any]) -> Any:
+    """A fresh instance of a step class: nothing is kept between its actions."""
+    cls = node.step_class
+    assert cls is not None
+    instance = object.__new__(cls)
+    instance.__dict__.update(values)
+    for field in cls.__aioreactor_fields__.resources:
+        instance.__dict__[field.name] = ex.resource(field.name, field.annotation)
+    return instance
+
+
+# ---------------------------------------------------------------------- run
+
+
+async def enter(ex: Execution, scope: Scope, index: int, node: PlanNode, prepared: Prepared, bound: Bound) -> Any:
+    """Run the body in a context of its own, under its timeout; give what it returned.
+
+    Raises:
+        StepTimeout: it took too long, and was cancelled.
+        CutShort: the engine cancelled it.
+        BaseException: whatever it raises itself.
+
+    Cancellation: goes to the body.
+    """
+    context = ex.base.copy()
+    if prepared.is_async:
+        body = context.run(bound.call, *bound.positional, **bound.keywords)
+    else:
+        call = partial(bound.call, *bound.positional, **bound.keywords)
+        grace = ex.span(scope, "settle_timeout")
+        body = in_thread(call, limiter=ex.environment.limiter(), grace=grace, name=scope.path_of(index))
+    if prepared.scoped or scope.parent is not None:
+        return await _within(ex, scope, index, node.timeout, run_in(context, body))
+    return await run_in(context, body)
+
+
+class CutShort(BaseException):
+    """The engine cancelled this body; ``reason`` says why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+async def _within(ex: Execution, scope: Scope, index: int, timeout: float | None, body: Any) -> Any:
+    limit = CancelScope() if timeout is None else CancelScope(deadline=asyncio.get_running_loop().time() + timeout)
+    ex.bodies[limit] = scope
+    value = _MISSING
+    cause: BaseException | None = None
+    try:
+        with limit:
+            value = await body
+    except (asyncio.CancelledError, EngineClosed):
+        raise
+    except Exception as error:
+        if not limit.cancel_called or limit in ex.cutting:
+            raise
+        cause = error
+    finally:
+        del ex.bodies[limit]
+    if not limit.cancel_called:
+        return value
+    reason = ex.cutting.pop(limit, None)
+    if reason is None:
+        assert timeout is not None
+        raise StepTimeout(scope.path_of(index), timeout) from cause
+    if value is _MISSING:
+        raise CutShort(reason)
+    return value
+
+
+# ---------------------------------------------------------------------- check and record
+
+
+async def _succeeded(ex: Execution, scope: Scope, index: int, number: int, value: Any, began: float) -> Readies | Later:
+    node = scope.plan.nodes[index]
+    if node.output is not None:
+        error = output_error(node.output, value, scope.path_of(index))
+        if error is not None:
+            return await ended(ex, scope, index, number, error, started=True, retry=False, began=began)
+    state = ex.state
+    state.log("success", scope.path_of(index), number)
+    ready = state.complete(scope, index, value)
+    if state.recording:
+        await ex.save()
+    if scope.hooks is not None:
+        await ex.tell(
+            scope, "on_step_success", events.StepSucceeded, index, number, value=value, duration=ex.since(began)
+        )
+    return ready
+
+
+def output_error(check: Callable[[Any], Any], value: Any, path: str) -> OutputValidationError | None:
+    """What is wrong with a body's result."""
+    try:
+        check(value)
+    except Exception as error:  # noqa: BLE001 - whatever the check raises is its verdict
+        found = OutputValidationError(path, str(error) or type(error).__name__)
+        found.__cause__ = error
+        return found
+    return None
+
+
+async def _skipped(ex: Execution, scope: Scope, index: int, number: int, value: Any, began: float) -> Readies | Later:
+    node = scope.plan.nodes[index]
+    error = None if node.output is None else output_error(node.output, value, scope.path_of(index))
+    if error is not None:
+        return await ended(ex, scope, index, number, error, started=True, retry=False, began=began)
+    ex.state.log("skip", scope.path_of(index), number)
+    ready = ex.state.complete(scope, index, value, skipped=True)
+    if ex.state.recording:
+        await ex.save()
+    await ex.tell(scope, "on_step_skip", events.StepSkipped, index, number, value=value, duration=ex.since(began))
+    return ready
+
+
+async def _halted(ex: Execution, scope: Scope, index: int, number: int, reason: Any, began: float) -> Readies:
+    ex.state.log("halt", scope.path_of(index), number, "" if reason is None else ex.scrub(str(reason)))
+    ready = ex.state.halted(scope, index, reason)
+    if ex.state.recording:
+        await ex.save()
+    await ex.tell(scope, "on_step_halt", events.StepHalted, index, number, reason=reason, duration=ex.since(began))
+    return ready
+
+
+_SPECIAL: frozenset[type] = frozenset({Skipped, Halt, Failure, CoroutineType, GeneratorType, AsyncGeneratorType})
+
+
+async def _special(ex: Execution, scope: Scope, index: int, number: int, value: Any, began: float) -> Readies | Later:
+    """A returned signal, or something that nobody will await."""
+    if isinstance(value, Skipped):
+        return await _skipped(ex, scope, index, number, value.value, began)
+    if isinstance(value, Halt):
+        return await _halted(ex, scope, index, number, value.reason, began)
+    if isinstance(value, Failure):
+        return await ended(ex, scope, index, number, value.error, started=True, retry=value.retryable, began=began)
+    error = unawaited(value)
+    return await ended(ex, scope, index, number, error, started=True, retry=False, began=began)
+
+
+def unawaited(value: Any) -> TypeError:
+    """The error of a body that returned a coroutine or a generator, which is closed."""
+    name = getattr(value, "__qualname__", type(value).__name__)
+    if isinstance(value, (CoroutineType, GeneratorType)):
+        value.close()
+    kind = "coroutine" if isinstance(value, CoroutineType) else "generator"
+    return TypeError(f"the body returned the {kind} {name!r} instead of a value; await it (or return a list)")
+
+
+async def _raised(
+    ex: Execution, scope: Scope, index: int, number: int, error: BaseException, began: float
+) -> Readies | Later:
+    if isinstance(error, CutShort):
+        return await _was_cut(ex, scope, index, number, error.reason, began)
+    if isinstance(error, asyncio.CancelledError) and ex.note_if_cancelled(error):
+        return await _was_cut(ex, scope, index, number, ex.cut_reason, began)
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        ex.interrupt(error)
+        return await _was_cut(ex, scope, index, number, f"interrupted by {type(error).__name__}", began)
+    signal = signal_in(error)
+    if signal is None:
+        return await ended(ex, scope, index, number, error, started=True, retry=True, began=began)
+    if type(signal.outcome) in _SPECIAL:
+        return await _special(ex, scope, index, number, signal.outcome, began)
+    return await _succeeded(ex, scope, index, number, signal.outcome, began)
+
+
+async def _was_cut(ex: Execution, scope: Scope, index: int, number: int, reason: str, began: float) -> Readies:
+    path = scope.path_of(index)
+    error = StepCancelled(path, reason)
+    ex.state.log("cancel", path, number, reason)
+    ready = ex.state.cut(scope, index, error)
+    await ex.tell(scope, "on_step_cancel", events.StepCancelled, index, number, error=error, duration=ex.since(began))
+    return ready
+
+
+async def ended(
+    ex: Execution,
+    scope: Scope,
+    index: int,
+    number: int,
+    error: BaseException,
+    *,
+    started: bool,
+    retry: bool,
+    began: float = 0.0,
+) -> Readies | Later:
+    """An attempt failed: try again where policy allows, else fail the step."""
+    state, path, policy = ex.state, scope.path_of(index), scope.plan.nodes[index].retry
+    again = started and retry and number < policy.max_attempts and policy.allows(error)
+    failed = Failed(error, scope, index, attempts=number if started else 0, retryable=retry and policy.allows(error))
+    failed.arguments = ex.shown_arguments(scope, index)
+    if isinstance(error, StepTimeout):
+        state.log("timeout", path, number)
+    state.log("failure", path, number, ex.scrub(describe(error)))
+    delay = policy.delay(number) if again and not scope.stopped else 0.0
+    final = not again or scope.stopped
+    if final:
+        ready = state.fail(scope, index, failed, started=started)
+        ready = [*ready, *ex.apply_effects()]
+    else:
+        state.retrying(scope, index, failed)
+        state.log("retry", path, number, f"{delay:g} s")
+        ready = []
+    if state.recording:
+        await ex.save()
+    await ex.tell(
+        scope,
+        "on_step_failure",
+        events.StepFailed,
+        index,
+        number,
+        error=error,
+        started=started,
+        final=final,
+        duration=ex.since(began) if started else 0.0,
+    )
+    if final:
+        return ready
+    await ex.tell(scope, "on_step_retry", events.StepRetried, index, number, error=error, delay=delay)
+    return Later(scope, index, delay)

@@ -1,0 +1,108 @@
+"""Running the user's callables: each body in a context of its own, blocking ones in a thread.
+
+A body is driven by hand under ``Context.run`` instead of being made a task: what it sets in a ``ContextVar`` stays
+its own, and a chain of steps goes on in one task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from types import coroutine
+from typing import Any, TypeVar
+
+from anyio import CancelScope, CapacityLimiter, to_thread
+
+logger = logging.getLogger("aioreactor.engine")
+R = TypeVar("R")
+
+
+class EngineClosed(GeneratorExit):
+    """The engine's own coroutine is being closed; told apart from a body that raises ``GeneratorExit``."""
+
+
+@coroutine
+def resume(body: Coroutine[Any, Any, R], context: Context, yielded: Any) -> Generator[Any, Any, R]:
+    """Go on with a body that is suspended on ``yielded``, in its context, until it ends."""
+    while True:
+        try:
+            received = yield yielded
+        except GeneratorExit:
+            context.run(body.close)
+            raise EngineClosed from None
+        except BaseException as error:  # noqa: BLE001 - whatever is thrown in belongs to the body
+            action: Any = body.throw
+            argument: Any = error
+        else:
+            action, argument = body.send, received
+        try:
+            yielded = context.run(action, argument)
+        except StopIteration as stop:
+            result: R = stop.value
+            return result
+        finally:
+            del action, argument
+
+
+async def run_in(context: Context, body: Coroutine[Any, Any, R]) -> R:
+    """Await a coroutine in this context.
+
+    Cancellation: goes to the body.
+    """
+    try:
+        yielded = context.run(body.send, None)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+    return await resume(body, context, yielded)
+
+
+@coroutine
+def tick() -> Generator[None, None, None]:
+    """Let the tasks that are ready run first."""
+    yield
+
+
+def _guarded(call: Callable[[], R]) -> tuple[BaseException | None, R | None]:
+    """Bring whatever a thread raises back as a value: raised in a helper task it could stop the event loop."""
+    try:
+        return None, call()
+    except BaseException as error:  # noqa: BLE001 - raised again by the awaiting body
+        return error, None
+
+
+async def in_thread(call: Callable[[], R], *, limiter: CapacityLimiter | None, grace: float, name: str) -> R:
+    """Run a blocking callable in a worker thread, with the contextvars of the caller.
+
+    A thread cannot be stopped.
+
+    Cancellation: waits up to ``grace`` seconds for the thread to end, then leaves it running and says so in the log.
+    """
+    work = asyncio.ensure_future(to_thread.run_sync(_guarded, call, limiter=limiter))
+    try:
+        error, value = await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await _let_end(work, grace, name)
+        raise
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error
+    return value  # type: ignore[return-value]
+
+
+async def _let_end(work: asyncio.Future[Any], grace: float, name: str) -> None:
+    if not work.done():
+        with CancelScope(shield=True):
+            await asyncio.wait({work}, timeout=grace)
+    if not work.done():
+        logger.warning(
+            "thread_still_running step=%s grace=%g: a blocking body cannot be stopped; it goes on in its thread "
+            "while the step counts as ended",
+            name,
+            grace,
+            extra={"event": "thread_still_running", "step": name},
+        )

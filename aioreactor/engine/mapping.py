@@ -1,0 +1,250 @@
+"""Inline maps: items taken lazily from a source, elements run concurrently within a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from inspect import isasyncgenfunction, isgeneratorfunction
+from typing import TYPE_CHECKING, Any
+
+from aioreactor.definition.markers import Page
+from aioreactor.engine import reporting
+from aioreactor.engine.arguments import Frame, resolve, split, value_of
+from aioreactor.engine.attempt import Later, ended, unawaited
+from aioreactor.engine.drive import in_thread, run_in
+from aioreactor.engine.nesting import REFUSALS, adopt, child_inputs
+from aioreactor.engine.scope import Failed, MapRun, Scope
+from aioreactor.engine.state import Readies
+from aioreactor.errors import ArgumentError
+from aioreactor.failures import describe
+from aioreactor.plan.model import Arg, Call
+from aioreactor.results import MapResults
+
+if TYPE_CHECKING:
+    from aioreactor.engine.scheduler import Execution
+
+
+class _End(Exception):
+    """The source has no more items."""
+
+
+Take = Callable[[], Awaitable[Any]]
+
+
+async def run_map(ex: Execution, scope: Scope, index: int) -> Readies | Later:
+    """Run the elements of a map; called again when all have ended, to make its value.
+
+    Cancellation: noted with the execution; elements in flight settle by themselves.
+    """
+    inner = scope.children.get(index) if scope.children else None
+    if isinstance(inner, MapRun):
+        return await _complete(ex, inner)
+    try:
+        source = await _open_source(ex, scope, index)
+    except asyncio.CancelledError as error:
+        if ex.note_if_cancelled(error):
+            return ex.state.drop(scope, index)
+        return await ended(ex, scope, index, 1, error, started=False, retry=False)
+    except REFUSALS as error:
+        return await ended(ex, scope, index, 1, error, started=False, retry=False)
+    if scope.stopped:
+        return ex.state.drop(scope, index)
+    return await _feed(ex, ex.state.open_map(scope, index), source)
+
+
+# ---------------------------------------------------------------------- sources
+
+
+async def _open_source(ex: Execution, scope: Scope, index: int) -> Any:
+    """The iterable behind ``over``.
+
+    Raises:
+        ArgumentError: it could not be made, or it is nothing that can be iterated.
+    """
+    node = scope.plan.nodes[index]
+    frame = Frame(ex, scope, index)
+    try:
+        found = value_of(node.over, frame) if isinstance(node.over, Arg) else await _call_source(ex, node.over, frame)
+    except REFUSALS:
+        raise
+    except Exception as error:
+        raise ArgumentError(scope.path_of(index), "over", f"{type(error).__name__}: {error}") from error
+    iterable = hasattr(found, "__aiter__") or hasattr(found, "__iter__")
+    if not iterable or isinstance(found, (str, bytes)):
+        raise ArgumentError(scope.path_of(index), "over", f"{type(found).__name__} is not a source of items")
+    return found
+
+
+async def _call_source(ex: Execution, call: Call | None, frame: Frame) -> Any:
+    assert call is not None
+    values = resolve(call.args, frame)
+    positional, keywords = split(call, values)
+    node = frame.scope.plan.nodes[frame.index]
+    bound = partial(call.fn, frame.scope.view, *positional, **keywords)
+    if node.paged:
+        return _pages(ex, bound, node.concurrency, frame.scope.path_of(frame.index))
+    if isgeneratorfunction(call.fn) or isasyncgenfunction(call.fn):
+        return bound()
+    return await _awaited(ex, bound, frame.scope.path_of(frame.index), is_async=call.is_async)
+
+
+async def _awaited(ex: Execution, bound: Callable[..., Any], name: str, *, is_async: bool) -> Any:
+    if is_async:
+        return await run_in(ex.base.copy(), bound())
+    body = in_thread(bound, limiter=ex.environment.limiter(), grace=0.0, name=name)
+    return await run_in(ex.base.copy(), body)
+
+
+async def _pages(ex: Execution, source: Callable[..., Any], limit: int, name: str) -> AsyncIterator[Any]:
+    """The items of a page source; the next page is read when the last one is used up."""
+    is_async = asyncio.iscoroutinefunction(source.func) if isinstance(source, partial) else True
+    cursor: Any = None
+    while True:
+        page = await _awaited(ex, partial(source, cursor=cursor, limit=limit), name, is_async=is_async)
+        if not isinstance(page, Page):
+            raise TypeError(f"a page source returns Page(items, next_cursor), not {type(page).__name__}")
+        for item in page.items:
+            yield item
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _taker(source: Any) -> tuple[Take, Callable[[], Awaitable[None]]]:
+    """How to take the next item, and how to close the source."""
+    if hasattr(source, "__aiter__"):
+        later: AsyncIterator[Any] = aiter(source)
+
+        async def take_later() -> Any:
+            try:
+                return await anext(later)
+            except StopAsyncIteration:
+                raise _End from None
+
+        async def close_later() -> None:
+            close = getattr(later, "aclose", None)
+            if close is not None:
+                await close()
+
+        return take_later, close_later
+    now: Iterator[Any] = iter(source)
+
+    async def take_now() -> Any:
+        try:
+            return next(now)
+        except StopIteration:
+            raise _End from None
+
+    async def close_now() -> None:
+        close = getattr(now, "close", None)
+        if close is not None:
+            close()
+
+    return take_now, close_now
+
+
+# ---------------------------------------------------------------------- elements
+
+
+async def _feed(ex: Execution, run: MapRun, source: Any) -> Readies:
+    """Take items as long as there is room and no reason to stop, one element each."""
+    take, close = _taker(source)
+    waker = ex.waker(run)
+    try:
+        while await _has_room(run, waker):
+            item = await take()
+            if run.stopped:
+                break
+            _start_element(ex, run, item)
+    except _End:
+        pass
+    except asyncio.CancelledError as error:
+        if not ex.note_if_cancelled(error):
+            return _source_failed(ex, run, error)
+    except BaseException as error:  # noqa: BLE001 - whatever a source raises fails its map
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            ex.interrupt(error)
+        else:
+            return _source_failed(ex, run, error)
+    finally:
+        await _close_source(ex, run, close)
+    return ex.state.source_ended(run)
+
+
+async def _has_room(run: MapRun, waker: asyncio.Event) -> bool:
+    while not run.has_room and not run.stopped:
+        waker.clear()
+        await waker.wait()
+    return not run.stopped
+
+
+async def _close_source(ex: Execution, run: MapRun, close: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await close()
+    except asyncio.CancelledError as error:
+        ex.note_if_cancelled(error)
+    except Exception as error:  # noqa: BLE001 - the items were good; closing is the source's own matter
+        reporting.log_source_close(ex, run, error)
+
+
+def _source_failed(ex: Execution, run: MapRun, error: BaseException) -> Readies:
+    raised = ArgumentError(run.path, "over", f"{type(error).__name__}: {error}")
+    raised.__cause__ = error
+    ex.state.log("failure", run.path, 1, ex.scrub(describe(raised)))
+    return ex.state.source_failed(run, Failed(raised, run.scope, run.index))
+
+
+def _start_element(ex: Execution, run: MapRun, item: Any) -> None:
+    element = ex.state.open_element(run, item)
+    if run.plan.element:
+        ex.start_all(ex.state.begin_element(element))
+        return
+    owner = f"{run.plan.reactor.__qualname__} in {element.path!r}"
+    frame = Frame(ex, run.scope, run.index, item=item)
+    try:
+        element.view, element.inputs = child_inputs(ex, frame, run.node.args, run.plan, owner)
+    except REFUSALS as error:
+        ex.state.log("failure", element.path, 1, ex.scrub(describe(error)))
+        ex.start_all(ex.state.element_refused(element, Failed(error, element, None)))
+        return
+    ready = ex.state.begin_element(element)
+    adopt(ex, element, run.plan)
+    ex.start_all(ready)
+
+
+# ---------------------------------------------------------------------- the value
+
+
+async def _complete(ex: Execution, run: MapRun) -> Readies | Later:
+    """All elements have ended well: make the map's value."""
+    results: MapResults[Any] = MapResults([reporting.element_outcome(ex, run, i) for i in range(run.opened)])
+    if run.node.collect is None:
+        return ex.state.complete(run.scope, run.index, results)
+    try:
+        value = await _collect(ex, run, run.node.collect, results)
+    except asyncio.CancelledError as error:
+        if ex.note_if_cancelled(error):
+            return ex.state.drop(run.scope, run.index)
+        return await _collect_failed(ex, run, error)
+    except BaseException as error:  # noqa: BLE001 - whatever collect raises fails the map
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            ex.interrupt(error)
+            return ex.state.drop(run.scope, run.index)
+        return await _collect_failed(ex, run, error)
+    return ex.state.complete(run.scope, run.index, value)
+
+
+async def _collect_failed(ex: Execution, run: MapRun, error: BaseException) -> Readies | Later:
+    return await ended(ex, run.scope, run.index, 1, error, started=True, retry=False)
+
+
+async def _collect(ex: Execution, run: MapRun, call: Call, results: MapResults[Any]) -> Any:
+    frame = Frame(ex, run.scope, run.index, own_result=results)
+    positional, keywords = split(call, resolve(call.args, frame))
+    is_method = any(item is call.fn for owner in type(run.scope.view).__mro__ for item in vars(owner).values())
+    bound = partial(call.fn, run.scope.view, *positional, **keywords) if is_method else partial(call.fn, results)
+    value = await _awaited(ex, bound, f"{run.path} (collect)", is_async=call.is_async)
+    if hasattr(value, "send") and hasattr(value, "throw"):
+        raise unawaited(value)
+    return value

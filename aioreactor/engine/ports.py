@@ -1,0 +1,115 @@
+"""What the engine asks of its surroundings: protocols, and the implementation for runs without a store.
+
+The engine calls a journal at every transition that a crash must not lose. The volatile one keeps nothing, and says
+so (``durable``), so that nothing is collected for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from anyio import CapacityLimiter
+
+from aioreactor.clock import SYSTEM_CLOCK, Clock
+from aioreactor.definition.policies import OnCancel, OnFailure
+from aioreactor.engine.state import StepChange
+from aioreactor.results import RawEntry, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What changed since the last one: nodes, trace entries, and the run's status."""
+
+    changes: Sequence[StepChange]
+    entries: Sequence[RawEntry]
+    status: Status
+
+
+class Journal(Protocol):
+    """Keeps a run. A dependant starts after the checkpoint of what it depends on has returned."""
+
+    durable: bool
+
+    async def open(self, run_id: str, reactor: str, inputs: Any) -> None:
+        """Create the run's record; nothing has run yet."""
+        ...
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        """Write what changed.
+
+        Raises:
+            OwnershipLost: another execution owns the run now.
+        """
+        ...
+
+    async def close(self, checkpoint: Checkpoint, outcome: Any) -> None:
+        """Write the last changes and the outcome, and let the run go."""
+        ...
+
+
+class VolatileJournal:
+    """For runs that live and die with their process."""
+
+    durable = False
+
+    async def open(self, run_id: str, reactor: str, inputs: Any) -> None:
+        """Nothing is kept."""
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        """Nothing is kept."""
+
+    async def close(self, checkpoint: Checkpoint, outcome: Any) -> None:
+        """Nothing is kept."""
+
+
+class Dispatcher(Protocol):
+    """Hands work to other processes."""
+
+    async def hand_off(self, run_id: str, reason: Literal["background", "detach", "enqueue"]) -> str:
+        """Let a worker go on with this run; give the id of the job."""
+        ...
+
+
+class Coordinator(Protocol):
+    """Takes and gives back what a scope or a step declares."""
+
+    async def acquire(self, primitives: Sequence[Any], subject: Any, scope: str) -> Any:
+        """Take all of them, in the order of gates; give what `release` wants.
+
+        Raises:
+            ContentionError: one was not to be had.
+        """
+        ...
+
+    async def release(self, holds: Any) -> None:
+        """Give them back, in reverse."""
+        ...
+
+
+def _no_resource(name: str, annotation: Any) -> Any:
+    raise LookupError(f"{name}: {annotation}")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What one runtime gives to all its runs: ports, and the policy for what a class header leaves open.
+
+    Spans in seconds. ``cancel_rollback_timeout`` bounds a rollback that a cancellation waits for, where the reactor
+    sets no ``rollback_timeout``.
+    """
+
+    clock: Clock = SYSTEM_CLOCK
+    resource: Callable[[str, Any], Any] = _no_resource
+    limiter: Callable[[], CapacityLimiter | None] = lambda: None
+    journal: Callable[[], Journal] = VolatileJournal
+    middlewares: Sequence[Any] = field(default_factory=tuple)
+    on_failure: OnFailure = "settle"
+    on_cancel: OnCancel = "rollback"
+    settle_timeout: float = 30.0
+    undo_timeout: float = 60.0
+    rollback_timeout: float | None = None
+    cancel_rollback_timeout: float = 30.0
+    deadline: float | None = None
+    max_concurrency: int | None = None

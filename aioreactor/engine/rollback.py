@@ -1,0 +1,226 @@
+"""Carrying out a rollback: the actions that ``rollback_order`` names, one at a time, each bounded and reported."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from anyio import CancelScope
+
+from aioreactor.engine import events
+from aioreactor.engine.arguments import Frame, resolve, split
+from aioreactor.engine.attempt import instance_of, unawaited
+from aioreactor.engine.drive import EngineClosed, in_thread, run_in
+from aioreactor.engine.rollback_order import Action, done, next_action
+from aioreactor.engine.scope import MapRun, Scope
+from aioreactor.engine.signals import FailSignal, HaltSignal, signal_in
+from aioreactor.failures import describe
+from aioreactor.plan.model import Call
+from aioreactor.results import Failure, Halt, RollbackFailure, RollbackReason, Success
+
+if TYPE_CHECKING:
+    from aioreactor.engine.scheduler import Execution
+
+logger = logging.getLogger("aioreactor.rollback")
+
+
+class _Incomplete(Exception):
+    """An action did not complete."""
+
+    def __init__(self, reason: RollbackReason, message: str) -> None:
+        self.reason: RollbackReason = reason
+        self.message = message
+
+
+async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
+    """Roll a scope back: compensate what failed, then undo what completed, newest first.
+
+    ``undo=False`` only compensates. What does not complete is reported, and the rest goes on. Stops early only when
+    the run is interrupted; what is left stays on the stacks.
+
+    Cancellation: the caller shields it.
+    """
+    if next_action(scope, undo=undo) is None:
+        return
+    began, before = ex.clock.monotonic(), len(ex.state.rollback_failures)
+    error = scope.failure.error if scope.failure is not None else None
+    await ex.tell(scope, "on_rollback_start", events.RollbackStarted, error=error)
+    while ex.interrupted is None and (action := next_action(scope, undo=undo)) is not None:
+        failure = await _perform(ex, action)
+        if ex.interrupted is not None:
+            break
+        done(action)
+        if failure is not None:
+            _report(ex, failure)
+        if ex.state.recording:
+            await ex.save()
+    failures = tuple(ex.state.rollback_failures[before:])
+    await ex.tell(scope, "on_rollback_finish", events.RollbackFinished, failures=failures, duration=ex.since(began))
+
+
+def bound_by_cancel(ex: Execution) -> None:
+    """Somebody waits for the rollback with a cancellation pending: from now on it has to end in time."""
+    span = ex.option(ex.plan, "rollback_timeout")
+    _bound(ex, ex.environment.cancel_rollback_timeout if span is None else span)
+
+
+def bound_by_policy(ex: Execution) -> None:
+    """The run's rollback begins: its ``rollback_timeout``, if it has one, counts from here."""
+    span = ex.option(ex.plan, "rollback_timeout")
+    if span is not None:
+        _bound(ex, span)
+
+
+def _bound(ex: Execution, span: float) -> None:
+    limit = asyncio.get_running_loop().time() + span
+    ex.rollback_limit = limit if ex.rollback_limit is None else min(ex.rollback_limit, limit)
+    for running in ex.rollback_scopes:
+        running.deadline = min(running.deadline, ex.rollback_limit)
+
+
+def _report(ex: Execution, failure: RollbackFailure) -> None:
+    ex.state.rollback_failures.append(failure)
+    ex.state.log("rollback_failure", failure.step, 1, f"{failure.kind} {failure.reason}")
+    logger.error(
+        "rollback_failure run=%s step=%s kind=%s reason=%s: %s",
+        ex.state.run_id,
+        failure.step,
+        failure.kind,
+        failure.reason,
+        failure.message,
+        extra={"event": "rollback_failure", "run_id": ex.state.run_id, "path": failure.step},
+    )
+
+
+async def _perform(ex: Execution, action: Action) -> RollbackFailure | None:
+    """One action, with its events; what went wrong with it, or None."""
+    scope, began = action.scope, ex.clock.monotonic()
+    compensating = action.kind == "compensate"
+    attempt = scope.attempt_of(action.index) + 1
+    failure: RollbackFailure | None = None
+    try:
+        if _time_is_up(ex):
+            raise _Incomplete("timed_out", "the rollback as a whole ran out of time before this was called")
+        if compensating:
+            await ex.tell(scope, "on_compensate_start", events.CompensateStarted, action.index, attempt)
+        else:
+            await ex.tell(scope, "on_undo_start", events.UndoStarted, action.index, attempt, kind=action.kind)
+        await _call(ex, action, attempt)
+    except _Incomplete as problem:
+        failure = _failure(ex, action, problem)
+    if ex.interrupted is not None:
+        return failure
+    if compensating:
+        finished: Any = partial(ex.tell, scope, "on_compensate_finish", events.CompensateFinished)
+    else:
+        finished = partial(ex.tell, scope, "on_undo_finish", events.UndoFinished, kind=action.kind)
+    await finished(action.index, attempt, failure=failure, duration=ex.since(began))
+    return failure
+
+
+def _failure(ex: Execution, action: Action, problem: _Incomplete) -> RollbackFailure:
+    map_step, element = action.scope.enclosing_map() or (None, None)
+    message = ex.scrub(problem.message)
+    return RollbackFailure(action.path, action.kind, problem.reason, message, None, map_step, element)
+
+
+def _time_is_up(ex: Execution) -> bool:
+    return ex.rollback_limit is not None and asyncio.get_running_loop().time() >= ex.rollback_limit
+
+
+async def _call(ex: Execution, action: Action, attempt: int) -> None:
+    """Call it, under its time limit.
+
+    Raises:
+        _Incomplete: it raised, returned a `Failure`, or ran out of time.
+    """
+    span = ex.span(action.scope, "undo_timeout")
+    deadline = min(asyncio.get_running_loop().time() + span, ex.rollback_limit or math.inf)
+    limit = CancelScope(deadline=deadline)
+    ex.rollback_scopes.add(limit)
+    value: Any = None
+    try:
+        bound, is_async = _bind(ex, action, attempt)
+        ex.state.log(action.kind, action.path, attempt)
+        with limit:
+            value = await _enter(ex, action, bound, is_async=is_async)
+    except EngineClosed:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a rollback goes on whatever one of its actions raises
+        _classify(ex, error, timed_out=limit.cancel_called, span=span)
+        return
+    finally:
+        ex.rollback_scopes.discard(limit)
+    if limit.cancel_called:
+        raise _Incomplete("timed_out", _time_text(span))
+    if isinstance(value, (Failure, Halt)):
+        raise _Incomplete("returned_failure", _returned_text(value))
+    if hasattr(value, "send") and hasattr(value, "throw"):
+        raise _Incomplete("raised", str(unawaited(value)))
+
+
+def _time_text(span: float) -> str:
+    return f"it did not end within undo_timeout={span:g} s, or within what the rollback as a whole had left"
+
+
+def _returned_text(value: Failure | Halt) -> str:
+    return describe(value.error) if isinstance(value, Failure) else f"halted: {value.reason}"
+
+
+def _classify(ex: Execution, error: BaseException, *, timed_out: bool, span: float) -> None:
+    """Whether what came out of an action means that it did not complete."""
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        ex.interrupt(error)
+        return
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and not timed_out and task is not None and task.cancelling():
+        raise error  # the loop is being torn down
+    if timed_out:
+        raise _Incomplete("timed_out", _time_text(span)) from error
+    signal = signal_in(error)
+    if isinstance(signal, (HaltSignal, FailSignal)):
+        raise _Incomplete("returned_failure", _returned_text(signal.outcome)) from error
+    if signal is None:
+        raise _Incomplete("raised", describe(error)) from error
+
+
+def _bind(ex: Execution, action: Action, attempt: int) -> tuple[Callable[..., Any], bool]:
+    """The callable with the same arguments that the forward attempt saw."""
+    scope, index = action.scope, action.index
+    node = scope.plan.nodes[index]
+    if action.run is not None:
+        assert node.undo_all is not None
+        frame = Frame(ex, scope, index, attempt=attempt, own_result=_completed_results(action.run))
+        return _method(node.undo_all, scope.view, frame)
+    call = node.compensate if action.kind == "compensate" else node.undo
+    assert call is not None
+    error = scope.errors.get(index) if scope.errors else None
+    frame = Frame(ex, scope, index, attempt=attempt, error=error, own_result=scope.results[index])
+    if node.step_class is None:
+        return _method(call, scope.view, frame)
+    recorded = scope.arguments[index] if scope.arguments else {}
+    return _method(call, instance_of(ex, node, recorded), frame)
+
+
+def _method(call: Call, owner: Any, frame: Frame) -> tuple[Callable[..., Any], bool]:
+    positional, keywords = split(call, resolve(call.args, frame))
+    return partial(call.fn, owner, *positional, **keywords), call.is_async
+
+
+async def _completed_results(run: MapRun) -> AsyncIterator[Any]:
+    for index in sorted(run.outcomes):
+        outcome = run.outcomes[index]
+        if isinstance(outcome, Success):
+            yield outcome.value
+
+
+async def _enter(ex: Execution, action: Action, bound: Callable[..., Any], *, is_async: bool) -> Any:
+    context = ex.base.copy()
+    if is_async:
+        return await run_in(context, context.run(bound))
+    name = f"{action.kind} of {action.path}"
+    return await run_in(context, in_thread(bound, limiter=ex.environment.limiter(), grace=0.0, name=name))

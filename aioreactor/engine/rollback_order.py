@@ -1,0 +1,100 @@
+"""Which rollback action comes next. Pure: reads and pops the stacks that `RunState` kept.
+
+Failed steps first, in the order they failed; then what completed, newest first. A nested scope that was cut is
+compensated by being rolled back itself; a completed one is undone at its place in the parent's order; the elements
+of a map go highest index first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aioreactor.engine.scope import MapRun, Scope
+from aioreactor.results import RollbackKind, Success
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Call the compensate or undo of node ``index`` in ``scope``; for ``undo_all``, of the map ``run``."""
+
+    kind: RollbackKind
+    scope: Scope
+    index: int
+    run: MapRun | None = None
+
+    @property
+    def path(self) -> str:
+        """Dotted path of the step."""
+        return self.run.path if self.run is not None else self.scope.path_of(self.index)
+
+
+def next_action(scope: Scope, *, undo: bool = True) -> Action | None:
+    """The next action in this scope, or None when nothing is left. It stays next until `done` is called.
+
+    ``undo=False``: only what failed (a run that halted keeps what was done).
+    """
+    return _next_compensate(scope, undo=undo) or (_next_undo(scope) if undo else None)
+
+
+def _next_compensate(scope: Scope, *, undo: bool) -> Action | None:
+    while scope.failed:
+        index = scope.failed[0]
+        node = scope.plan.nodes[index]
+        if node.kind == "step":
+            if node.compensate is not None:
+                return Action("compensate", scope, index)
+        else:
+            action = _next_inside(scope, index, undo=undo)
+            if action is not None:
+                return action
+        scope.failed.popleft()
+    return None
+
+
+def _next_undo(scope: Scope) -> Action | None:
+    while scope.completed:
+        index = scope.completed[-1]
+        node = scope.plan.nodes[index]
+        if node.kind == "step":
+            if node.undo is not None:
+                return Action("undo", scope, index)
+        else:
+            action = _next_inside(scope, index, undo=True)
+            if action is not None:
+                return action
+        scope.completed.pop()
+    return None
+
+
+def _next_inside(scope: Scope, index: int, *, undo: bool) -> Action | None:
+    inner = scope.children.get(index) if scope.children else None
+    if inner is None:
+        return None
+    return _next_in_map(inner, undo=undo) if isinstance(inner, MapRun) else next_action(inner, undo=undo)
+
+
+def _next_in_map(run: MapRun, *, undo: bool) -> Action | None:
+    if run.to_roll_back is None:
+        run.to_roll_back = sorted(run.elements)
+    together = run.node.undo_all is not None
+    while run.to_roll_back:
+        index = run.to_roll_back[-1]
+        completed = isinstance(run.outcomes.get(index), Success)
+        action = None if together and completed else next_action(run.elements[index], undo=undo)
+        if action is not None:
+            return action
+        run.to_roll_back.pop()
+    if together and undo and not run.undone and any(isinstance(item, Success) for item in run.outcomes.values()):
+        return Action("undo_all", run.scope, run.index, run)
+    return None
+
+
+def done(action: Action) -> None:
+    """The action has returned (or failed, and was reported): take its entry off."""
+    if action.run is not None:
+        action.run.undone = True
+    elif action.kind == "compensate":
+        assert action.scope.failed is not None
+        action.scope.failed.popleft()
+    else:
+        action.scope.completed.pop()

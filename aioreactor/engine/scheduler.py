@@ -1,0 +1,518 @@
+"""The scheduler: acts on what the run state decides, as tasks of one anyio task group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio import CancelScope, create_task_group
+from anyio.abc import TaskGroup
+
+from aioreactor.clock import Timer
+from aioreactor.engine import events, mapping, nesting, reporting, rollback
+from aioreactor.engine.attempt import Later, run_step
+from aioreactor.engine.drive import tick
+from aioreactor.engine.hooks import Hooks, hooks_for, tell
+from aioreactor.engine.limiter import Limiter, Ready, admit, release, withdraw
+from aioreactor.engine.ports import Checkpoint, Environment, Journal
+from aioreactor.engine.scope import Failed, MapRun, Scope
+from aioreactor.engine.state import Readies, RollBack, RunState, Stopped, Wake
+from aioreactor.errors import DeadlineExceeded
+from aioreactor.plan.model import Plan
+from aioreactor.redaction import Scrubber, secrets_of_fields
+from aioreactor.results import Outcome, Status
+
+
+class Execution:
+    """One run in this process: `run` proceeds from validated inputs to the outcome."""
+
+    __slots__ = (
+        "_bounded",
+        "_engine_cut",
+        "_host",
+        "_host_baseline",
+        "_outbox",
+        "_scrubber",
+        "_secrets",
+        "_settling",
+        "_sleepers",
+        "_timers",
+        "_unstarted",
+        "_wakers",
+        "base",
+        "began_at",
+        "bodies",
+        "cancelled",
+        "clock",
+        "cut_reason",
+        "cutting",
+        "deadline_at",
+        "environment",
+        "interrupted",
+        "journal",
+        "outcome",
+        "plan",
+        "rollback_limit",
+        "rollback_scopes",
+        "state",
+        "tasks",
+    )
+
+    def __init__(self, environment: Environment, plan: Plan, run_id: str) -> None:
+        self.environment = environment
+        self.plan = plan
+        self.clock = environment.clock
+        self.journal: Journal = environment.journal()
+        self.state = RunState(plan, run_id, self.clock.now, recording=self.journal.durable)
+        self.base = copy_context()
+        self.tasks: TaskGroup
+        self.bodies: dict[CancelScope, Scope] = {}
+        self.cutting: dict[CancelScope, str] = {}
+        self.cancelled: asyncio.CancelledError | None = None
+        self.interrupted: BaseException | None = None
+        self.outcome: Outcome[Any] | None = None
+        self.cut_reason = "the run was cancelled"
+        self.began_at = self.clock.monotonic()
+        self.deadline_at: float | None = None
+        self.rollback_limit: float | None = None
+        self.rollback_scopes: set[CancelScope] = set()
+        self._engine_cut = False
+        self._host: asyncio.Task[Any] | None = None
+        self._host_baseline = 0
+        self._unstarted = 0
+        self._scrubber: Scrubber | None = None
+        self._sleepers: dict[asyncio.Future[None], Scope] = {}
+        self._settling: set[Scope] = set()
+        self._timers: list[Timer] = []
+        self._wakers: dict[MapRun, asyncio.Event] = {}
+        self._outbox: deque[tuple[MapRun, int]] = deque()
+        self._secrets: set[str] = set()
+        self._bounded = False
+
+    # ------------------------------------------------------------------ the whole run
+
+    async def run(self, view: Any, inputs: Mapping[str, Any]) -> Outcome[Any]:
+        """Run to the end and give the outcome.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: raised by a body; the run is aborted.
+
+        Cancellation: handled as the reactor's ``on_cancel`` says, then it goes on to the caller.
+        """
+        self._host = asyncio.current_task()
+        assert self._host is not None
+        self._host_baseline = self._host.cancelling()
+        root = self.state.root
+        root.hooks = hooks_for([*self.environment.middlewares, *self.plan.options.middlewares])
+        limit = self.option(self.plan, "max_concurrency")
+        root.limiters = (Limiter(limit),) if limit is not None else ()
+        self._bounded = limit is not None or self.plan.has_bounds
+        self.learn_secrets(secrets_of_fields(inputs, self.plan.fields.hidden))
+        if self.journal.durable:
+            await self.journal.open(self.state.run_id, self.plan.name, inputs)
+        try:
+            await self._forward(view, inputs)
+        except asyncio.CancelledError as error:
+            self.note_cancel(error)
+        self._stop_timers()
+        if self.cancelled is None and self._outer_cancel_is_pending():
+            self.note_cancel(asyncio.CancelledError())
+        return await reporting.conclude(self)
+
+    async def _forward(self, view: Any, inputs: Mapping[str, Any]) -> None:
+        async with create_task_group() as self.tasks:
+            root = self.state.root
+            if root.hooks is not None:
+                shown = reporting.shown_inputs(self.plan, inputs)
+                await self.tell(root, "on_run_start", events.RunStarted, inputs=shown)
+                if self.cancelled is not None:
+                    return
+            ready = self.state.open_root(view, inputs)
+            self.watch_deadline(root)
+            first = self.pick(ready)
+            if first is not None:
+                await self._work(*first, host=True)
+
+    async def _work(self, scope: Scope, index: int, *, host: bool = False) -> None:
+        """Perform a node, then its first ready successor, and so on, in this one task."""
+        if not host:
+            self._unstarted -= 1
+        current: Ready | None = (scope, index)
+        while current is not None:
+            scope, index = current
+            ready = await self._perform(scope, index)
+            if scope.limiters and scope.plan.nodes[index].kind == "step":
+                self._start_admitted(release(scope))
+            if type(ready) is Later:
+                await self._back_off(ready)
+                ready = ((scope, index),)
+            if host and self._host_was_cancelled():
+                self.note_cancel(asyncio.CancelledError())
+            # What became ready earlier starts earlier: give tasks that wait for their first turn that turn.
+            waiting = self._unstarted
+            current = self.pick(ready)
+            if self._outbox:
+                await self._flush()
+            if waiting and current is not None:
+                await self._give_way()
+
+    async def _perform(self, scope: Scope, index: int) -> Any:
+        if scope.stopped:
+            return self.state.drop(scope, index)
+        kind = scope.plan.nodes[index].kind
+        if kind == "step":
+            return await run_step(self, scope, index)
+        if kind == "compose":
+            return await nesting.run_child(self, scope, index)
+        return await mapping.run_map(self, scope, index)
+
+    # ------------------------------------------------------------------ starting
+
+    def pick(self, ready: Readies) -> Ready | None:
+        """Start all that is ready: the first is returned, for this task to go on with; the rest get tasks."""
+        if self.state.effects:
+            ready = [*ready, *self.apply_effects()]
+        if not ready:
+            return None
+        if self._bounded:
+            ready = [each for each in ready if _needs_no_slot(each) or admit(each)]
+            if not ready:
+                return None
+        for other in ready[1:]:
+            self._start(other)
+        return ready[0]
+
+    def start_all(self, ready: Readies) -> None:
+        """Start all that is ready, each as a task."""
+        first = self.pick(ready)
+        if first is not None:
+            self._start(first)
+
+    def _start_admitted(self, ready: Readies) -> None:
+        for each in ready:
+            self._start(each)
+
+    def _start(self, ready: Ready) -> None:
+        self._unstarted += 1
+        self.tasks.start_soon(self._work, *ready)
+
+    async def _give_way(self) -> None:
+        try:
+            await tick()
+        except asyncio.CancelledError as error:
+            self.note_if_cancelled(error)
+
+    async def _back_off(self, later: Later) -> None:
+        """Wait for the next attempt; cut short when the scope is stopped."""
+        if later.scope.stopped:
+            return
+        alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers[alarm] = later.scope
+        timer = self.clock.call_later(later.delay, partial(_ring, alarm))
+        try:
+            await alarm
+        except asyncio.CancelledError as error:
+            self.note_if_cancelled(error)
+        finally:
+            timer.cancel()
+            del self._sleepers[alarm]
+
+    # ------------------------------------------------------------------ effects
+
+    def apply_effects(self) -> list[Ready]:
+        """Act on what the last transitions decided besides starting nodes; give what that made ready."""
+        ready: list[Ready] = []
+        effects = self.state.effects
+        while effects:
+            effect = effects.popleft()
+            if isinstance(effect, Stopped):
+                ready += self._on_stopped(effect.chain)
+            elif isinstance(effect, RollBack):
+                self.tasks.start_soon(self._roll_back_nested, effect.scope)
+            else:
+                self._on_wake(effect)
+        return ready
+
+    def _on_stopped(self, chain: tuple[Scope, ...]) -> list[Ready]:
+        ready = self._call_off()
+        for scope in chain:
+            if scope in self._settling:
+                continue
+            self._settling.add(scope)
+            if self.option(scope.plan, "on_failure") == "cancel":
+                self.cut_below(scope, "another step failed")
+            else:
+                span = self.span(scope, "settle_timeout")
+                reason = f"it did not end within settle_timeout={span:g} s of a failure"
+                self._timers.append(self.clock.call_later(span, partial(self.cut_below, scope, reason)))
+        return ready
+
+    def _call_off(self) -> list[Ready]:
+        """Nothing new starts in stopped scopes: wake who waits for another attempt, empty the queues."""
+        for alarm, scope in self._sleepers.items():
+            if scope.stopped:
+                _ring(alarm)
+        ready: list[Ready] = []
+        for scope in self.state.scopes():
+            for dropped in withdraw(scope) if scope.limiters else ():
+                ready += self.state.drop(*dropped)
+        return ready
+
+    def _on_wake(self, effect: Wake) -> None:
+        event = self._wakers.get(effect.map)
+        if event is not None:
+            event.set()
+        if effect.ended is not None and effect.map.scope.hooks is not None:
+            self._outbox.append((effect.map, effect.ended))
+
+    async def _flush(self) -> None:
+        """Tell who listens of elements that ended."""
+        while self._outbox:
+            run, index = self._outbox.popleft()
+            outcome = reporting.element_outcome(self, run, index)
+            await self.tell(
+                run.scope, "on_element_finish", events.ElementFinished, run.index, index=index, outcome=outcome
+            )
+
+    def waker(self, run: MapRun) -> asyncio.Event:
+        """The event that tells a map's source reader to look again."""
+        return self._wakers.setdefault(run, asyncio.Event())
+
+    def cut_below(self, scope: Scope, reason: str) -> None:
+        """Cancel every body in flight in a scope and below."""
+        if scope.parent is None:
+            if self.state.root.active:
+                self._cut_all(reason)
+            return
+        for limit, where in list(self.bodies.items()):
+            if _is_below(where, scope) and limit not in self.cutting:
+                self.cutting[limit] = reason
+                limit.cancel()
+
+    def _cut_all(self, reason: str) -> None:
+        if not self._engine_cut and self.cancelled is None:
+            self._engine_cut = True
+            self.cut_reason = reason
+            self.tasks.cancel_scope.cancel()
+
+    async def _roll_back_nested(self, scope: Scope) -> None:
+        with CancelScope(shield=True):
+            await rollback.roll_back(self, scope)
+            self.start_all(self._after_rollback(scope))
+            await self._flush()
+
+    def _after_rollback(self, scope: Scope) -> Readies:
+        ready = self.state.rolled_back(scope)
+        return [*ready, *self.apply_effects()]
+
+    # ------------------------------------------------------------------ deadlines
+
+    def watch_deadline(self, scope: Scope) -> None:
+        """Arm the deadline of a scope that has one."""
+        span = self.option(scope.plan, "deadline")
+        if span is None:
+            return
+        if scope.parent is None:
+            self.deadline_at = self.clock.now() + span
+        self._timers.append(self.clock.call_later(span, partial(self._expire, scope, span)))
+
+    def _expire(self, scope: Scope, span: float) -> None:
+        if scope.failure is not None or not scope.active:
+            return
+        failed = Failed(DeadlineExceeded(scope.plan.name, span), scope, None)
+        failed.path = reporting.first_in_flight(scope) or ""
+        self.state.fail_scope(scope, failed)
+        self._settling.add(scope)
+        self.cut_below(scope, f"the deadline of {span:g} s passed")
+        self.start_all(self.apply_effects())
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    # ------------------------------------------------------------------ cancellation and interruption
+
+    def _outer_cancel_is_pending(self) -> bool:
+        """Whether somebody outside cancelled the caller's task; our own cancels have been taken back by now."""
+        assert self._host is not None
+        return self._host.cancelling() > self._host_baseline or anyio.current_effective_deadline() == float("-inf")
+
+    def _host_was_cancelled(self) -> bool:
+        assert self._host is not None
+        return self._host.cancelling() > self._host_baseline and not self.tasks.cancel_scope.cancel_called
+
+    def note_if_cancelled(self, error: asyncio.CancelledError) -> bool:
+        """Whether a ``CancelledError`` is a cancellation of the run, or of its bodies, rather than a leak."""
+        if self._engine_cut or self.cancelled is not None or self.interrupted is not None:
+            return True
+        task = asyncio.current_task()
+        assert task is not None
+        baseline = self._host_baseline if task is self._host else 0
+        outer = anyio.current_effective_deadline() == float("-inf")
+        if task.cancelling() > baseline or outer or self.tasks.cancel_scope.cancel_called:
+            self.note_cancel(error)
+            return True
+        return False
+
+    def note_cancel(self, error: asyncio.CancelledError) -> None:
+        """The run is cancelled from outside: stop it, cancel the bodies. The error goes on to the caller later."""
+        if self.cancelled is not None:
+            return
+        self.cancelled = error
+        self.cut_reason = "the run was cancelled"
+        self._shut_down()
+        rollback.bound_by_cancel(self)
+
+    def interrupt(self, error: BaseException) -> None:
+        """A body raised ``KeyboardInterrupt`` or ``SystemExit``: abort the run."""
+        if self.interrupted is None:
+            self.interrupted = error
+            self.cut_reason = f"interrupted by {type(error).__name__}"
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        self.state.cancel()
+        self._call_off()
+        tasks = getattr(self, "tasks", None)
+        if tasks is not None:
+            tasks.cancel_scope.cancel()
+
+    # ------------------------------------------------------------------ services for the stages
+
+    @property
+    def status(self) -> Status:
+        """The run's status as of now."""
+        if self.outcome is not None:
+            return self.outcome.status
+        return "rolling_back" if self.state.root.stopped and self.state.settled else "running"
+
+    def option(self, plan: Plan, name: str) -> Any:
+        """A policy: the class header's, else the runtime's. Nested reactors inherit no limits from the runtime."""
+        chosen = getattr(plan.options, name)
+        if chosen is not None or (name in _OF_THE_ROOT and plan is not self.plan):
+            return chosen
+        return getattr(self.environment, name)
+
+    def span(self, scope: Scope, name: str) -> float:
+        """A policy that is a number of seconds."""
+        found: float = self.option(scope.plan, name)
+        return found
+
+    def resource(self, name: str, annotation: Any) -> Any:
+        """A resource, by name or by type."""
+        return self.environment.resource(name, annotation)
+
+    def since(self, began: float) -> float:
+        """Seconds since a moment of the clock."""
+        return self.clock.monotonic() - began
+
+    def scrub(self, text: str) -> str:
+        """A text without the run's secrets."""
+        return self.scrubber(text)
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """Takes the secrets that the run has met so far out of texts."""
+        if self._scrubber is None:
+            self._scrubber = Scrubber(self._secrets)
+        return self._scrubber
+
+    def learn_secrets(self, secrets: Iterable[str]) -> None:
+        """Texts that must not be shown from now on."""
+        before = len(self._secrets)
+        self._secrets.update(secrets)
+        if len(self._secrets) != before:
+            self._scrubber = None
+
+    def shown_arguments(self, scope: Scope, index: int) -> dict[str, Any]:
+        """What a step was given, as it may be shown."""
+        return reporting.shown_arguments(self, scope, index)
+
+    async def save(self) -> None:
+        """Write a checkpoint of what changed; shielded, since what completed has to be known."""
+        changes, entries = self.state.take_changes()
+        if changes or entries:
+            with CancelScope(shield=True):
+                await self.journal.save(Checkpoint(changes, entries, self.status))
+
+    async def close(self, outcome: Outcome[Any]) -> None:
+        """Write the last checkpoint with the outcome."""
+        changes, entries = self.state.take_changes()
+        await self.journal.close(Checkpoint(changes, entries, outcome.status), outcome)
+
+    def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
+        """The hooks of a nested scope with middlewares of its own."""
+        return around.and_then(middlewares) if around is not None else hooks_for(middlewares)
+
+    async def tell(
+        self,
+        scope: Scope,
+        hook: str,
+        event: Callable[..., events.Event],
+        node: int | None = None,
+        attempt: int = 1,
+        **fields: Any,
+    ) -> None:
+        """Call the hooks of a scope that listen. A cancellation that reaches one is noted, and does not come out."""
+        listening = scope.hooks.listening(hook) if scope.hooks is not None else ()
+        if not listening:
+            return
+        path = scope.path if node is None else scope.path_of(node)
+        made = event(
+            run_id=self.state.run_id,
+            reactor=scope.plan.name,
+            path=path,
+            attempt=attempt,
+            at=self.clock.now(),
+            **reporting.shown_fields(fields),
+        )
+        try:
+            await tell(listening, made)
+        except asyncio.CancelledError as error:
+            self.note_if_cancelled(error)
+
+    def report_progress(
+        self, scope: Scope, index: int, attempt: int, done: float, total: float | None, message: str
+    ) -> None:
+        """Send a progress event from a body, or from its thread, without making it wait."""
+        if scope.hooks is None or not scope.hooks.listening("on_progress"):
+            return
+        send = partial(
+            self.tell,
+            scope,
+            "on_progress",
+            events.ProgressReported,
+            index,
+            attempt,
+            done=done,
+            total=total,
+            message=message,
+        )
+        assert self._host is not None
+        self._host.get_loop().call_soon_threadsafe(self.tasks.start_soon, send)
+
+
+_OF_THE_ROOT = frozenset({"deadline", "max_concurrency"})
+
+
+def _needs_no_slot(ready: Ready) -> bool:
+    return ready[0].plan.nodes[ready[1]].kind != "step"
+
+
+def _ring(alarm: asyncio.Future[None]) -> None:
+    if not alarm.done():
+        alarm.set_result(None)
+
+
+def _is_below(scope: Scope, top: Scope) -> bool:
+    current: Scope | None = scope
+    while current is not None:
+        if current is top:
+            return True
+        current = current.owner
+    return False

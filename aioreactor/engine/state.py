@@ -1,0 +1,465 @@
+"""Run state and its legal transitions: pure, synchronous, no tasks, no clock of its own.
+
+Every transition returns the nodes that may start now, as ``(scope, index)`` in definition order; they are already
+marked as in progress and each has to be answered by exactly one further transition. What is rarer goes into
+``effects``, which the scheduler empties after each transition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from aioreactor.engine.limiter import Limiter, Ready
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.plan.model import Plan
+from aioreactor.results import Failure, RawEntry, Skipped, Success
+
+NONE: tuple[Ready, ...] = ()
+Readies: TypeAlias = Sequence[Ready]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """These scopes were stopped by a failure, innermost first: settle or cancel what is in flight."""
+
+    chain: tuple[Scope, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """A nested scope failed and has settled: roll it back, then call `RunState.rolled_back`."""
+
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """A map has room again, or no reason to go on; ``ended`` is the element that ended, if one did."""
+
+    map: MapRun
+    ended: int | None = None
+
+
+Effect: TypeAlias = Stopped | RollBack | Wake
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """What a checkpoint has to write of one node."""
+
+    path: str
+    status: NodeStatus
+    attempt: int
+    value: Any = None
+    error: BaseException | None = None
+
+
+class RunState:
+    """One run. ``now`` stamps the trace; ``recording`` collects changes for a journal that keeps them."""
+
+    __slots__ = (
+        "_logged",
+        "cancelled",
+        "changes",
+        "effects",
+        "failures",
+        "halt",
+        "late_errors",
+        "notes",
+        "now",
+        "recording",
+        "rollback_failures",
+        "root",
+        "run_id",
+        "trace",
+    )
+
+    def __init__(self, plan: Plan, run_id: str, now: Callable[[], float], *, recording: bool = False) -> None:
+        self.run_id = run_id
+        self.now = now
+        self.root = Scope(plan, None, -1, "")
+        self.trace: list[RawEntry] = []
+        self.effects: deque[Effect] = deque()
+        self.failures: list[Failed] = []
+        self.late_errors: list[Failed] = []
+        self.halt: tuple[Any, str] | None = None
+        self.cancelled = False
+        self.rollback_failures: list[Any] = []
+        self.notes: dict[str, Any] = {}
+        self.recording = recording
+        self.changes: list[StepChange] = []
+        self._logged = 0
+
+    # ------------------------------------------------------------------ looking
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is in progress any more."""
+        return self.root.active == 0
+
+    @property
+    def completed(self) -> bool:
+        """Whether every step completed (or was skipped)."""
+        return self.root.left == 0
+
+    def log(self, kind: str, path: str, attempt: int = 1, detail: str = "") -> None:
+        """Add a trace entry."""
+        self.trace.append((self.now(), kind, path, attempt, detail))
+
+    def take_changes(self) -> tuple[list[StepChange], list[RawEntry]]:
+        """What a checkpoint has to write: changes and trace entries since the last one."""
+        changes, self.changes = self.changes, []
+        entries, self._logged = self.trace[self._logged :], len(self.trace)
+        return changes, entries
+
+    def _note(self, scope: Scope, index: int, value: Any = None, error: BaseException | None = None) -> None:
+        if self.recording:
+            status = NodeStatus(scope.status[index])
+            change = StepChange(scope.path_of(index), status, scope.attempt_of(index) + 1, value, error)
+            self.changes.append(change)
+
+    # ------------------------------------------------------------------ opening
+
+    def open_root(self, view: Any, inputs: Mapping[str, Any]) -> Readies:
+        """Begin the run with validated inputs."""
+        self.root.view, self.root.inputs = view, inputs
+        return self._begin(self.root)
+
+    def open_child(self, scope: Scope, index: int, view: Any, inputs: Mapping[str, Any]) -> Readies:
+        """Begin a composed child with validated inputs."""
+        plan = scope.plan.nodes[index].child
+        assert plan is not None
+        child = Scope(plan, scope, index, scope.path_of(index))
+        child.view, child.inputs = view, inputs
+        self._adopt(child, scope)
+        scope.children = scope.children or {}
+        scope.children[index] = child
+        return self._begin(child)
+
+    def open_map(self, scope: Scope, index: int) -> MapRun:
+        """Begin a map; its elements come by `open_element`."""
+        run = MapRun(scope, index)
+        scope.children = scope.children or {}
+        scope.children[index] = run
+        return run
+
+    def open_element(self, run: MapRun, item: Any) -> Scope:
+        """Make the next element; `begin_element` starts it, once its inputs are known."""
+        element = Scope(run.plan, run, run.index, f"{run.path}[{run.opened}]")
+        element.element, element.item = run.opened, item
+        self._adopt(element, run.scope)
+        if run.plan.element:
+            element.origin, element.view, element.inputs = run.scope.origin, run.scope.view, run.scope.inputs
+        run.elements[run.opened] = element
+        run.opened += 1
+        run.in_flight += 1
+        return element
+
+    def begin_element(self, element: Scope) -> Readies:
+        """Start an element."""
+        return self._begin(element)
+
+    def _adopt(self, child: Scope, around: Scope) -> None:
+        child.hooks, child.limiters = around.hooks, around.limiters
+        limit = child.plan.options.max_concurrency
+        if limit is not None:
+            child.limiters = (*around.limiters, Limiter(limit))
+
+    def _begin(self, scope: Scope) -> Readies:
+        roots = scope.plan.roots
+        if not roots:
+            return self._close(scope)
+        scope.active = len(roots)
+        for index in roots:
+            scope.status[index] = NodeStatus.RUNNING
+        return [(scope, index) for index in roots]
+
+    def retrying(self, scope: Scope, index: int, failed: Failed) -> None:
+        """An attempt failed, another one follows."""
+        scope.attempts = scope.attempts or {}
+        scope.attempts[index] = failed.attempts
+        scope.errors = scope.errors or {}
+        scope.errors[index] = failed.error
+        if self.recording:
+            self._note(scope, index, error=failed.error)
+
+    # ------------------------------------------------------------------ ends of a node
+
+    def complete(self, scope: Scope, index: int, value: Any, *, skipped: bool = False) -> Readies:
+        """A node completed, or was skipped, with this value."""
+        node = scope.plan.nodes[index]
+        scope.results[index] = value
+        scope.active -= 1
+        scope.left -= 1
+        if skipped:
+            scope.status[index] = NodeStatus.SKIPPED
+        else:
+            scope.status[index] = NodeStatus.COMPLETED
+            if node.undo is not None or node.kind != "step":
+                scope.completed.append(index)
+        if self.recording:
+            self._note(scope, index, value)
+        if not scope.left:
+            return self._close(scope)
+        if scope.stopped:
+            return self._settle(scope)
+        return self._release(scope, node.dependants)
+
+    def _release(self, scope: Scope, dependants: tuple[int, ...]) -> Readies:
+        waiting, ready = scope.waiting, []
+        for dependant in dependants:
+            waiting[dependant] -= 1
+            if not waiting[dependant]:
+                scope.status[dependant] = NodeStatus.RUNNING
+                ready.append((scope, dependant))
+        scope.active += len(ready)
+        return ready
+
+    def _close(self, scope: Scope) -> Readies:
+        """Everything in a scope completed: so did its node in the parent."""
+        parent = scope.parent
+        if parent is None:
+            return NONE
+        if isinstance(parent, MapRun):
+            skipped = scope.plan.element and scope.status[0] == NodeStatus.SKIPPED
+            value = scope.value()
+            return self._element_ended(parent, scope, Skipped(value) if skipped else Success(value))
+        return self.complete(parent, scope.index, scope.value())
+
+    def fail(self, scope: Scope, index: int, failed: Failed, *, started: bool) -> Readies:
+        """A node failed for good. ``started``: its work began, so it is compensated."""
+        scope.status[index] = NodeStatus.FAILED
+        scope.active -= 1
+        self._owe(scope, index, failed.error, started=started)
+        if self.recording:
+            self._note(scope, index, error=failed.error)
+        if self.halt is not None:
+            self.late_errors.append(failed)
+        else:
+            self._doom(scope, failed)
+        return self._settle(scope)
+
+    def _owe(self, scope: Scope, index: int, error: BaseException, *, started: bool) -> None:
+        scope.errors = scope.errors or {}
+        scope.errors[index] = error
+        if started:
+            if scope.failed is None:
+                scope.failed = deque()
+            scope.failed.append(index)
+
+    def cut(self, scope: Scope, index: int, error: BaseException) -> Readies:
+        """A body in flight was cancelled by the engine: it has started, so it is compensated."""
+        scope.status[index] = NodeStatus.CUT
+        scope.active -= 1
+        self._owe(scope, index, error, started=True)
+        if self.recording:
+            self._note(scope, index, error=error)
+        return self._settle(scope)
+
+    def drop(self, scope: Scope, index: int) -> Readies:
+        """A node that was ready does not start any more, because its scope was stopped before.
+
+        One that waited for its next attempt has started, so it fails now with its last error; a map whose elements
+        are done, but which is not completed, is cut.
+        """
+        attempts = scope.attempt_of(index)
+        if attempts and scope.errors is not None:
+            return self.fail(scope, index, Failed(scope.errors[index], scope, index, attempts=attempts), started=True)
+        if scope.children and index in scope.children:
+            return self._node_cut(scope, index, halted=self._is_halting(scope))
+        scope.status[index] = NodeStatus.WAITING
+        scope.active -= 1
+        return self._settle(scope)
+
+    def halted(self, scope: Scope, index: int, reason: Any) -> Readies:
+        """A body halted: the run, or the nearest composed child with ``on_halt="skip"``, stops cleanly."""
+        scope.status[index] = NodeStatus.HALTED
+        scope.active -= 1
+        if self.recording:
+            self._note(scope, index)
+        inner = self._skipping(scope)
+        if inner is not None:
+            if inner.failure is None and not inner.stopped:
+                inner.halt = (reason, scope.path_of(index))
+                self._stop(inner)
+        elif not self.root.stopped:
+            self.halt = (reason, scope.path_of(index))
+            self._stop(self.root)
+        return self._settle(scope)
+
+    def _skipping(self, scope: Scope) -> Scope | None:
+        current: Scope | None = scope
+        while current is not None:
+            around = current.parent
+            if isinstance(around, Scope) and around.plan.nodes[current.index].on_halt == "skip":
+                return current
+            current = current.owner
+        return None
+
+    # ------------------------------------------------------------------ stopping
+
+    def fail_scope(self, scope: Scope, failed: Failed) -> Readies:
+        """A scope as a whole failed (its deadline passed)."""
+        if scope.failure is not None or self.halt is not None or not scope.active:
+            return NONE
+        self._doom(scope, failed)
+        return NONE
+
+    def cancel(self) -> Readies:
+        """The run was cancelled from outside: nothing new starts."""
+        self.cancelled = True
+        if not self.root.stopped:
+            self._stop(self.root)
+        return NONE
+
+    def _doom(self, scope: Scope, failed: Failed) -> None:
+        """Fail a scope and all around it, up to the element of a map that collects."""
+        chain: list[Scope] = []
+        current: Scope | None = scope
+        while current is not None:
+            current.failure = current.failure or failed
+            chain.append(current)
+            around = current.parent
+            if isinstance(around, MapRun):
+                if not around.node.atomic:
+                    break
+                around.failure = around.failure or failed
+            current = current.owner
+        else:
+            self.failures.append(failed)
+        self.effects.append(Stopped(tuple(chain)))
+        if not chain[-1].stopped:
+            self._stop(chain[-1])
+
+    def _stop(self, scope: Scope) -> None:
+        scope.stopped = True
+        for inner in (scope.children or {}).values():
+            if isinstance(inner, Scope):
+                self._stop(inner)
+            else:
+                self._stop_map(inner)
+
+    def _stop_map(self, run: MapRun) -> None:
+        run.stopped = True
+        self.effects.append(Wake(run))
+        for index, element in run.elements.items():
+            if index not in run.outcomes:
+                self._stop(element)
+
+    # ------------------------------------------------------------------ settling
+
+    def _settle(self, scope: Scope) -> Readies:
+        """Something ended in a scope; when it is stopped and nothing is left in progress, tell the parent."""
+        if not scope.stopped or scope.active:
+            return NONE
+        parent = scope.parent
+        if parent is None:
+            return NONE
+        if scope.failure is not None:
+            self.effects.append(RollBack(scope))
+            return NONE
+        if isinstance(parent, MapRun):
+            return self._element_ended(parent, scope, None)
+        if scope.halt is not None:
+            return self.complete(parent, scope.index, None, skipped=True)
+        return self._node_cut(parent, scope.index, halted=self._is_halting(scope))
+
+    def _is_halting(self, scope: Scope | None) -> bool:
+        if self.halt is not None:
+            return True
+        while scope is not None:
+            if scope.halt is not None:
+                return True
+            scope = scope.owner
+        return False
+
+    def _node_cut(self, scope: Scope, index: int, *, halted: bool) -> Readies:
+        """A compose or map node was stopped half-way; unless the run halted, it has to be rolled back."""
+        scope.status[index] = NodeStatus.HALTED if halted else NodeStatus.CUT
+        scope.active -= 1
+        if scope.failed is None:
+            scope.failed = deque()
+        scope.failed.append(index)
+        return self._settle(scope)
+
+    def rolled_back(self, scope: Scope) -> Readies:
+        """A nested scope that failed has been rolled back: now its node in the parent fails."""
+        parent, failed = scope.parent, scope.failure
+        assert parent is not None
+        assert failed is not None
+        if isinstance(parent, MapRun):
+            return self._element_ended(parent, scope, failed)
+        parent.status[scope.index] = NodeStatus.FAILED
+        parent.active -= 1
+        if self.recording:
+            self._note(parent, scope.index, error=failed.error)
+        return self._settle(parent)
+
+    # ------------------------------------------------------------------ maps
+
+    def _element_ended(self, run: MapRun, element: Scope, outcome: Any) -> Readies:
+        """``outcome`` is a `Success` or `Skipped`, a `Failed` that was rolled back, or None for one that was cut."""
+        assert element.element is not None
+        if outcome is not None:
+            run.outcomes[element.element] = outcome
+        run.in_flight -= 1
+        self.effects.append(Wake(run, element.element))
+        return self._settle_map(run)
+
+    def element_refused(self, element: Scope, failed: Failed) -> Readies:
+        """An element never started, because its inputs are not valid."""
+        run = element.parent
+        assert isinstance(run, MapRun)
+        if self.halt is not None:
+            self.late_errors.append(failed)
+            return self._element_ended(run, element, None)
+        self._doom(element, failed)
+        return self._element_ended(run, element, failed)
+
+    def source_ended(self, run: MapRun) -> Readies:
+        """No further element will come."""
+        run.exhausted = True
+        return self._settle_map(run)
+
+    def source_failed(self, run: MapRun, failed: Failed) -> Readies:
+        """The source raised: the map fails as an atomic one does."""
+        run.failure = run.failure or failed
+        run.exhausted = True
+        self._doom(run.scope, failed)
+        return self._settle_map(run)
+
+    def _settle_map(self, run: MapRun) -> Readies:
+        if not run.settled:
+            return NONE
+        if not run.stopped and run.failure is None:
+            return [(run.scope, run.index)]
+        if run.failure is not None:
+            return self._map_failed(run)
+        return self._node_cut(run.scope, run.index, halted=self._is_halting(run.scope))
+
+    def _map_failed(self, run: MapRun) -> Readies:
+        assert run.failure is not None
+        scope, index = run.scope, run.index
+        scope.status[index] = NodeStatus.FAILED
+        scope.active -= 1
+        self._owe(scope, index, run.failure.error, started=True)
+        if self.recording:
+            self._note(scope, index, error=run.failure.error)
+        return self._settle(scope)
+
+    def scopes(self) -> Iterator[Scope]:
+        """All scopes, the root first."""
+        stack = [self.root]
+        while stack:
+            scope = stack.pop()
+            yield scope
+            for inner in (scope.children or {}).values():
+                stack.extend([inner] if isinstance(inner, Scope) else inner.elements.values())
+
+
+def is_failure(outcome: Any) -> bool:
+    """Whether an element's outcome is a failure, before or after it was made into a `Failure`."""
+    return isinstance(outcome, (Failed, Failure))

@@ -1,0 +1,80 @@
+"""Handles of runs that were started and not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from aioreactor.engine.reporting import cancelled_outcome
+from aioreactor.results import Outcome, Status
+
+if TYPE_CHECKING:
+    from aioreactor.engine.scheduler import Execution
+
+T = TypeVar("T")
+
+
+class RunHandle(Generic[T]):
+    """A run started by ``spawn``: its id, its outcome, its status, and a way to cancel it."""
+
+    __slots__ = ("_execution", "_outcome", "_task", "reactor", "run_id")
+
+    def __init__(
+        self,
+        run_id: str,
+        reactor: str,
+        task: asyncio.Task[Outcome[T]] | None,
+        execution: Execution | None,
+        outcome: Outcome[T] | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.reactor = reactor
+        self._task = task
+        self._execution = execution
+        self._outcome = outcome
+
+    async def result(self, timeout: float | None = None) -> Outcome[T]:
+        """Wait for the outcome; at most ``timeout`` seconds.
+
+        Raises:
+            TimeoutError: the time is up. The run goes on.
+
+        Cancellation: gives up the wait; the run goes on.
+        """
+        if self._outcome is not None:
+            return self._outcome
+        assert self._task is not None
+        done, _ = await asyncio.wait({self._task}, timeout=timeout)
+        if not done:
+            raise TimeoutError(f"run {self.run_id} has no outcome after {timeout:g} s; it goes on")
+        return self._settled(self._task)
+
+    def _settled(self, task: asyncio.Task[Outcome[T]]) -> Outcome[T]:
+        if not task.cancelled():
+            return task.result()
+        assert self._execution is not None
+        self._outcome = cancelled_outcome(self._execution)
+        return self._outcome
+
+    async def status(self) -> Status:
+        """The run's status now."""
+        if self._outcome is not None:
+            return self._outcome.status
+        assert self._task is not None
+        if self._task.done():
+            return self._settled(self._task).status
+        assert self._execution is not None
+        return self._execution.status
+
+    async def cancel(self, reason: str = "cancelled through its handle") -> None:
+        """Cancel the run as its ``on_cancel`` says, and wait until that is done. Harmless when it has ended.
+
+        Cancellation: the run is cancelled all the same.
+        """
+        if self._task is not None and not self._task.done():
+            self._task.cancel(reason)
+            await asyncio.wait({self._task})
+
+    def __repr__(self) -> str:
+        state: Any = "ended" if self._task is None or self._task.done() else "running"
+        return f"<RunHandle {self.run_id} of {self.reactor}: {state}>"

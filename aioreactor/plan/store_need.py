@@ -1,0 +1,46 @@
+"""What in a plan needs a store, as texts for `StoreRequired`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioreactor.plan.model import Plan, PlanNode
+
+_KINDS = {
+    "async_step": "is an async_step",
+    "async_reactor": "is an async_reactor",
+    "interrupt": "is an interrupt",
+    "timer": "is a timer",
+}
+
+
+def reasons(plan: Plan) -> tuple[str, ...]:
+    """One text per thing that only works with a store, nested reactors and elements included."""
+    found = []
+    if plan.options.coordination:
+        found.append(f"{plan.reactor.__qualname__} declares coordination")
+    if plan.background is not None:
+        found.append(f"{plan.reactor.__qualname__} goes on in the background")
+    if plan.options.on_cancel == "detach":
+        found.append(f'{plan.reactor.__qualname__} has on_cancel="detach"')
+    for node in plan.nodes:
+        found += _of_node(node)
+    return tuple(dict.fromkeys(found))
+
+
+def _of_node(node: PlanNode) -> list[str]:
+    where = f"step {node.name!r}"
+    found = [f"{where} {_KINDS[node.kind]}"] if node.kind in _KINDS else []
+    if node.coordination:
+        found.append(f"{where} declares coordination")
+    if node.fan_out is not None:
+        found.append(f"map {node.name!r} fans out")
+    if node.retry.on_exhausted == "pause":
+        found.append(f'{where} has on_exhausted="pause"')
+    inner = node.child if node.kind == "compose" else node.element
+    if inner is not None and inner.element:
+        found += [text.replace("step ''", f"map {node.name!r}") for one in inner.nodes for text in _of_node(one)]
+    elif inner is not None:
+        found += inner.store_reasons
+    return found
