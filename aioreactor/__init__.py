@@ -45,6 +45,7 @@ from aioreactor.errors import (
 )
 from aioreactor.failures import Location
 from aioreactor.handles import RunHandle
+from aioreactor.map_results import MapResults
 from aioreactor.plan.compile import compile_plan as _compile_plan
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import Redact
@@ -52,17 +53,15 @@ from aioreactor.results import (
     Dispatched,
     Failure,
     Halt,
-    MapResults,
     OpenInterrupt,
     Outcome,
     Paused,
     RollbackFailure,
     Skipped,
     Success,
-    Trace,
-    TraceEntry,
 )
 from aioreactor.runtime import Runtime, Settings, configure, current_runtime, lifespan
+from aioreactor.trace import Trace, TraceEntry
 
 _seams.compile = _compile_plan
 _seams.launcher = _runtime.current_runtime

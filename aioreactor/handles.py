@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from aioreactor.engine.reporting import cancelled_outcome
-from aioreactor.results import Outcome, Status
+from aioreactor.engine.ending import cancelled_outcome
+from aioreactor.results import Outcome
+from aioreactor.trace import Status
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution

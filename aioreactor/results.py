@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, NoReturn, TypeAlias
 
 from aioreactor.errors import InputValidationError, NoValue, ReactorFailed, StepError
 from aioreactor.failures import Location, describe, format_traceback, locate, type_name
 from aioreactor.redaction import NOTHING_TO_SCRUB, Scrubber, display
+from aioreactor.trace import RunRecord, Status, Trace
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -18,90 +19,6 @@ else:
     from aioreactor._typing import TypeVar
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
-
-Status: TypeAlias = Literal[
-    "pending", "running", "paused", "rolling_back", "completed", "failed", "halted", "cancelled", "aborted"
-]
-RawEntry: TypeAlias = tuple[float, str, str, int, str]
-"""A trace entry as the engine keeps it: at, kind, path, attempt, detail."""
-
-
-class TraceEntry(NamedTuple):
-    """One thing that happened. ``at`` is in seconds since the epoch; ``str(entry)`` is ``kind:path``."""
-
-    seq: int
-    at: float
-    kind: str
-    path: str
-    attempt: int = 1
-    detail: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.path}"
-
-
-class Trace(tuple[TraceEntry, ...]):
-    """What happened, in order. A tuple that can be filtered and reads well."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, raw: Sequence[RawEntry]) -> Trace:
-        """Build it from what the engine kept."""
-        return cls(TraceEntry(seq, *entry) for seq, entry in enumerate(raw))
-
-    def only(self, *kinds: str) -> Trace:
-        """The entries of these kinds."""
-        wanted = frozenset(kinds)
-        return Trace(entry for entry in self if entry.kind in wanted)
-
-    def __str__(self) -> str:
-        return " ".join(map(str, self))
-
-    def __repr__(self) -> str:
-        return f"<Trace {self}>"
-
-
-class RunRecord:
-    """What every outcome of one run shares; results and trace are put together when somebody looks."""
-
-    __slots__ = ("_entries", "_results", "reactor", "run_id", "status")
-
-    def __init__(
-        self,
-        run_id: str = "",
-        reactor: str = "",
-        status: Status = "completed",
-        results: Callable[[], Mapping[str, Any]] | Mapping[str, Any] | None = None,
-        entries: Sequence[RawEntry] | Trace = (),
-    ) -> None:
-        self.run_id = run_id
-        self.reactor = reactor
-        self.status: Status = status
-        self._results = results
-        self._entries = entries
-
-    @property
-    def results(self) -> Mapping[str, Any]:
-        """Values by step name."""
-        found = self._results
-        if found is not None and not isinstance(found, Mapping):
-            found = self._results = found()
-        return found or {}
-
-    @property
-    def trace(self) -> Trace:
-        """The trace so far."""
-        if not isinstance(self._entries, Trace):
-            self._entries = Trace.of(self._entries)
-        return self._entries
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.run_id, self.reactor, self.status, dict(self.results), self.trace
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.run_id, self.reactor, self.status, self._results, self._entries = state
-
 
 _NO_RUN = RunRecord()
 
@@ -440,71 +357,3 @@ class Paused(_Outcome):
 
 Outcome: TypeAlias = Success[T_co] | Halt | Failure | Dispatched | Paused
 """What ``run`` returns."""
-
-ElementOutcome: TypeAlias = Success[T_co] | Skipped[T_co] | Failure
-
-
-class MapResults(Generic[T_co]):
-    """The outcomes of a map's elements, in item order.
-
-    Iterating and indexing give an element's value, or its `Failure`. ``succeeded``, ``failed`` and ``skipped``
-    are counts. ``async for`` works too and is the form for results that do not fit in memory.
-    """
-
-    __slots__ = ("_outcomes",)
-
-    def __init__(self, outcomes: Sequence[ElementOutcome[T_co]] = ()) -> None:
-        self._outcomes = tuple(outcomes)
-
-    def __len__(self) -> int:
-        return len(self._outcomes)
-
-    def __iter__(self) -> Iterator[T_co | Failure]:
-        return (entry if isinstance(entry, Failure) else entry.value for entry in self._outcomes)
-
-    async def __aiter__(self) -> AsyncIterator[T_co | Failure]:
-        for entry in self:
-            yield entry
-
-    def __getitem__(self, index: int) -> T_co | Failure:
-        entry = self._outcomes[index]
-        return entry if isinstance(entry, Failure) else entry.value
-
-    def outcomes(self) -> list[ElementOutcome[T_co]]:
-        """One outcome per element, in item order."""
-        return list(self._outcomes)
-
-    def values(self) -> list[T_co]:
-        """The values of the elements that succeeded, in item order."""
-        return [entry.value for entry in self._outcomes if isinstance(entry, Success)]
-
-    def failures(self) -> list[tuple[int, Failure]]:
-        """Index and `Failure` of each element that failed."""
-        return [(index, entry) for index, entry in enumerate(self._outcomes) if isinstance(entry, Failure)]
-
-    def _count(self, kind: type) -> int:
-        return sum(isinstance(entry, kind) for entry in self._outcomes)
-
-    @property
-    def succeeded(self) -> int:
-        """How many elements succeeded."""
-        return self._count(Success)
-
-    @property
-    def failed(self) -> int:
-        """How many elements failed."""
-        return self._count(Failure)
-
-    @property
-    def skipped(self) -> int:
-        """How many elements were skipped."""
-        return self._count(Skipped)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MapResults) and self._outcomes == other._outcomes
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        counts = f"{self.succeeded} succeeded, {self.failed} failed, {self.skipped} skipped"
-        return f"<MapResults of {len(self)}: {counts}>"

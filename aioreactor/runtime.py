@@ -29,7 +29,6 @@ from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import DefinitionError, InputValidationError, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
-from aioreactor.plan.resources import resources_of
 from aioreactor.results import Outcome
 
 _PREFIX = "AIOREACTOR_"
@@ -197,7 +196,7 @@ class Runtime:
     def _check_resources(self, plan: Plan) -> None:
         missing = [
             f"{where}: resource {name!r} is not configured; aioreactor.configure(resources={{{name!r}: …}})"
-            for where, name, annotation in resources_of(plan)
+            for where, name, annotation in plan.resource_needs
             if self._find_resource(name, annotation) is _MISSING
         ]
         if missing:

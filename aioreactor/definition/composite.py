@@ -20,7 +20,8 @@ from aioreactor.definition.nodes import (
 )
 from aioreactor.definition.policies import FanOut, Retry
 from aioreactor.definition.wiring import ValueWire, Wire, as_wire, as_wires
-from aioreactor.results import MapResults, Outcome
+from aioreactor.map_results import MapResults
+from aioreactor.results import Outcome
 
 if TYPE_CHECKING:
     from aioreactor.definition.reactor import Reactor

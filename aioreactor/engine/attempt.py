@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anyio import CancelScope
 
-from aioreactor.engine import events
+from aioreactor.engine import events, reporting
 from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, split, validated
 from aioreactor.engine.drive import EngineClosed, in_thread, run_in
 from aioreactor.engine.scope import Failed, Scope
@@ -51,7 +51,7 @@ class Later:
 class Prepared:
     """What can be worked out once per node. ``fast`` lists, per parameter, whether it is an input, and its key."""
 
-    __slots__ = ("fast", "fn", "is_async", "recorded", "scoped")
+    __slots__ = ("direct", "fast", "fn", "is_async", "recorded", "scoped")
 
     def __init__(self, node: PlanNode) -> None:
         assert node.body is not None
@@ -69,6 +69,7 @@ class Prepared:
         asked = any(arg.source is Source.ARGUMENT for call in calls for arg in call.args)
         self.recorded = bool(calls) and (asked or node.step_class is not None)
         self.scoped = node.timeout is not None or bool(node.coordination)
+        self.direct = self.is_async and not self.scoped
 
 
 def _is_plain(arg: Arg) -> bool:
@@ -85,9 +86,9 @@ def prepared_of(node: PlanNode) -> Prepared:
 
 
 class Bound(NamedTuple):
-    """A body with everything it is called with."""
+    """Everything a body is called with; ``owner`` is its ``self``."""
 
-    call: Callable[..., Any]
+    owner: Any
     positional: list[Any]
     keywords: dict[str, Any]
 
@@ -105,7 +106,7 @@ async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
             origin = scope.origin
             inputs, results = origin.inputs, origin.results
             given = [inputs[key] if is_input else results[key] for is_input, key in prepared.fast]
-            bound = Bound(partial(prepared.fn, scope.view), given, _NO_KEYWORDS)
+            bound = Bound(scope.view, given, _NO_KEYWORDS)
         else:
             bound = bind(ex, scope, index, node, prepared, number)
     except (ArgumentError, InputValidationError, DefinitionError) as error:
@@ -118,13 +119,21 @@ async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
     began = ex.clock.monotonic() if hooks is not None else 0.0
     ex.state.log("run", scope.path_of(index), number)
     try:
-        value = await enter(ex, scope, index, node, prepared, bound)
+        if prepared.direct and scope.parent is None:
+            context = ex.base.copy()
+            body = context.run(prepared.fn, bound.owner, *bound.positional, **bound.keywords)
+            value = await run_in(context, body)
+        else:
+            value = await enter(ex, scope, index, node, prepared, bound)
     except EngineClosed:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a body raises is an outcome of it
         return await _raised(ex, scope, index, number, error, began)
     if type(value) in _SPECIAL:
         return await _special(ex, scope, index, number, value, began)
+    if hooks is None and node.output is None and not ex.state.recording:
+        ex.state.log("success", scope.path_of(index), number)
+        return ex.state.complete(scope, index, value)
     return await _succeeded(ex, scope, index, number, value, began)
 
 
@@ -147,7 +156,7 @@ def bind(ex: Execution, scope: Scope, index: int, node: PlanNode, prepared: Prep
         assert node.body is not None
         values = checked(node.args, values, owner)
         positional, keywords = split(node.body, values)
-        bound = Bound(partial(node.body.fn, scope.view), positional, keywords)
+        bound = Bound(scope.view, positional, keywords)
     if prepared.recorded:
         scope.arguments = scope.arguments or {}
         scope.arguments[index] = values
@@ -160,7 +169,7 @@ def bind_class(ex: Execution, frame: Frame, node: PlanNode, values: Mapping[str,
     instance = instance_of(ex, node, values)
     cross_checked(instance, owner)
     positional, keywords = split(node.body, resolve(node.body.args, frame))
-    return Bound(partial(node.body.fn, instance), positional, keywords)
+    return Bound(instance, positional, keywords)
 
 
 def instance_of(ex: Execution, node: PlanNode, values: Mapping[str, Any]) -> Any:
@@ -189,9 +198,9 @@ async def enter(ex: Execution, scope: Scope, index: int, node: PlanNode, prepare
     """
     context = ex.base.copy()
     if prepared.is_async:
-        body = context.run(bound.call, *bound.positional, **bound.keywords)
+        body = context.run(prepared.fn, bound.owner, *bound.positional, **bound.keywords)
     else:
-        call = partial(bound.call, *bound.positional, **bound.keywords)
+        call = partial(prepared.fn, bound.owner, *bound.positional, **bound.keywords)
         grace = ex.span(scope, "settle_timeout")
         body = in_thread(call, limiter=ex.environment.limiter(), grace=grace, name=scope.path_of(index))
     if prepared.scoped or scope.parent is not None:
@@ -354,7 +363,7 @@ async def ended(
     state, path, policy = ex.state, scope.path_of(index), scope.plan.nodes[index].retry
     again = started and retry and number < policy.max_attempts and policy.allows(error)
     failed = Failed(error, scope, index, attempts=number if started else 0, retryable=retry and policy.allows(error))
-    failed.arguments = ex.shown_arguments(scope, index)
+    failed.arguments = reporting.shown_arguments(ex, scope, index)
     if isinstance(error, StepTimeout):
         state.log("timeout", path, number)
     state.log("failure", path, number, ex.scrub(describe(error)))

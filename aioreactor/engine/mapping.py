@@ -18,8 +18,8 @@ from aioreactor.engine.scope import Failed, MapRun, Scope
 from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError
 from aioreactor.failures import describe
+from aioreactor.map_results import MapResults
 from aioreactor.plan.model import Arg, Call
-from aioreactor.results import MapResults
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution

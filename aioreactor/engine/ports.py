@@ -15,7 +15,7 @@ from anyio import CapacityLimiter
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.policies import OnCancel, OnFailure
 from aioreactor.engine.state import StepChange
-from aioreactor.results import RawEntry, Status
+from aioreactor.trace import RawEntry, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,94 +4,72 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextvars import copy_context
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import anyio
 from anyio import CancelScope, create_task_group
-from anyio.abc import TaskGroup
 
 from aioreactor.clock import Timer
-from aioreactor.engine import events, mapping, nesting, reporting, rollback
+from aioreactor.engine import ending, events, mapping, nesting, reporting, rollback
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import tick
-from aioreactor.engine.hooks import Hooks, hooks_for, tell
+from aioreactor.engine.hooks import hooks_for
 from aioreactor.engine.limiter import Limiter, Ready, admit, release, withdraw
-from aioreactor.engine.ports import Checkpoint, Environment, Journal
+from aioreactor.engine.ports import Environment
 from aioreactor.engine.scope import Failed, MapRun, Scope
-from aioreactor.engine.state import Readies, RollBack, RunState, Stopped, Wake
+from aioreactor.engine.services import Services
+from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
 from aioreactor.errors import DeadlineExceeded
 from aioreactor.plan.model import Plan
-from aioreactor.redaction import Scrubber, secrets_of_fields
-from aioreactor.results import Outcome, Status
+from aioreactor.redaction import secrets_of_fields
+from aioreactor.results import Outcome
 
 
-class Execution:
+class Execution(Services):
     """One run in this process: `run` proceeds from validated inputs to the outcome."""
 
     __slots__ = (
         "_bounded",
         "_engine_cut",
-        "_host",
         "_host_baseline",
         "_outbox",
-        "_scrubber",
-        "_secrets",
         "_settling",
         "_sleepers",
         "_timers",
         "_unstarted",
         "_wakers",
-        "base",
         "began_at",
         "bodies",
         "cancelled",
-        "clock",
         "cut_reason",
         "cutting",
         "deadline_at",
-        "environment",
         "interrupted",
-        "journal",
-        "outcome",
-        "plan",
         "rollback_limit",
         "rollback_scopes",
-        "state",
-        "tasks",
     )
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str) -> None:
-        self.environment = environment
-        self.plan = plan
-        self.clock = environment.clock
-        self.journal: Journal = environment.journal()
-        self.state = RunState(plan, run_id, self.clock.now, recording=self.journal.durable)
-        self.base = copy_context()
-        self.tasks: TaskGroup
+        super().__init__(environment, plan, run_id)
         self.bodies: dict[CancelScope, Scope] = {}
         self.cutting: dict[CancelScope, str] = {}
         self.cancelled: asyncio.CancelledError | None = None
         self.interrupted: BaseException | None = None
-        self.outcome: Outcome[Any] | None = None
         self.cut_reason = "the run was cancelled"
         self.began_at = self.clock.monotonic()
         self.deadline_at: float | None = None
         self.rollback_limit: float | None = None
         self.rollback_scopes: set[CancelScope] = set()
         self._engine_cut = False
-        self._host: asyncio.Task[Any] | None = None
         self._host_baseline = 0
         self._unstarted = 0
-        self._scrubber: Scrubber | None = None
         self._sleepers: dict[asyncio.Future[None], Scope] = {}
         self._settling: set[Scope] = set()
         self._timers: list[Timer] = []
         self._wakers: dict[MapRun, asyncio.Event] = {}
         self._outbox: deque[tuple[MapRun, int]] = deque()
-        self._secrets: set[str] = set()
         self._bounded = False
 
     # ------------------------------------------------------------------ the whole run
@@ -122,7 +100,7 @@ class Execution:
         self._stop_timers()
         if self.cancelled is None and self._outer_cancel_is_pending():
             self.note_cancel(asyncio.CancelledError())
-        return await reporting.conclude(self)
+        return await ending.conclude(self)
 
     async def _forward(self, view: Any, inputs: Mapping[str, Any]) -> None:
         async with create_task_group() as self.tasks:
@@ -145,7 +123,10 @@ class Execution:
         current: Ready | None = (scope, index)
         while current is not None:
             scope, index = current
-            ready = await self._perform(scope, index)
+            if scope.plan.nodes[index].kind == "step" and not scope.stopped:
+                ready: Any = await run_step(self, scope, index)
+            else:
+                ready = await self._perform(scope, index)
             if scope.limiters and scope.plan.nodes[index].kind == "step":
                 self._start_admitted(release(scope))
             if type(ready) is Later:
@@ -164,10 +145,7 @@ class Execution:
     async def _perform(self, scope: Scope, index: int) -> Any:
         if scope.stopped:
             return self.state.drop(scope, index)
-        kind = scope.plan.nodes[index].kind
-        if kind == "step":
-            return await run_step(self, scope, index)
-        if kind == "compose":
+        if scope.plan.nodes[index].kind == "compose":
             return await nesting.run_child(self, scope, index)
         return await mapping.run_map(self, scope, index)
 
@@ -381,123 +359,6 @@ class Execution:
         tasks = getattr(self, "tasks", None)
         if tasks is not None:
             tasks.cancel_scope.cancel()
-
-    # ------------------------------------------------------------------ services for the stages
-
-    @property
-    def status(self) -> Status:
-        """The run's status as of now."""
-        if self.outcome is not None:
-            return self.outcome.status
-        return "rolling_back" if self.state.root.stopped and self.state.settled else "running"
-
-    def option(self, plan: Plan, name: str) -> Any:
-        """A policy: the class header's, else the runtime's. Nested reactors inherit no limits from the runtime."""
-        chosen = getattr(plan.options, name)
-        if chosen is not None or (name in _OF_THE_ROOT and plan is not self.plan):
-            return chosen
-        return getattr(self.environment, name)
-
-    def span(self, scope: Scope, name: str) -> float:
-        """A policy that is a number of seconds."""
-        found: float = self.option(scope.plan, name)
-        return found
-
-    def resource(self, name: str, annotation: Any) -> Any:
-        """A resource, by name or by type."""
-        return self.environment.resource(name, annotation)
-
-    def since(self, began: float) -> float:
-        """Seconds since a moment of the clock."""
-        return self.clock.monotonic() - began
-
-    def scrub(self, text: str) -> str:
-        """A text without the run's secrets."""
-        return self.scrubber(text)
-
-    @property
-    def scrubber(self) -> Scrubber:
-        """Takes the secrets that the run has met so far out of texts."""
-        if self._scrubber is None:
-            self._scrubber = Scrubber(self._secrets)
-        return self._scrubber
-
-    def learn_secrets(self, secrets: Iterable[str]) -> None:
-        """Texts that must not be shown from now on."""
-        before = len(self._secrets)
-        self._secrets.update(secrets)
-        if len(self._secrets) != before:
-            self._scrubber = None
-
-    def shown_arguments(self, scope: Scope, index: int) -> dict[str, Any]:
-        """What a step was given, as it may be shown."""
-        return reporting.shown_arguments(self, scope, index)
-
-    async def save(self) -> None:
-        """Write a checkpoint of what changed; shielded, since what completed has to be known."""
-        changes, entries = self.state.take_changes()
-        if changes or entries:
-            with CancelScope(shield=True):
-                await self.journal.save(Checkpoint(changes, entries, self.status))
-
-    async def close(self, outcome: Outcome[Any]) -> None:
-        """Write the last checkpoint with the outcome."""
-        changes, entries = self.state.take_changes()
-        await self.journal.close(Checkpoint(changes, entries, outcome.status), outcome)
-
-    def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
-        """The hooks of a nested scope with middlewares of its own."""
-        return around.and_then(middlewares) if around is not None else hooks_for(middlewares)
-
-    async def tell(
-        self,
-        scope: Scope,
-        hook: str,
-        event: Callable[..., events.Event],
-        node: int | None = None,
-        attempt: int = 1,
-        **fields: Any,
-    ) -> None:
-        """Call the hooks of a scope that listen. A cancellation that reaches one is noted, and does not come out."""
-        listening = scope.hooks.listening(hook) if scope.hooks is not None else ()
-        if not listening:
-            return
-        path = scope.path if node is None else scope.path_of(node)
-        made = event(
-            run_id=self.state.run_id,
-            reactor=scope.plan.name,
-            path=path,
-            attempt=attempt,
-            at=self.clock.now(),
-            **reporting.shown_fields(fields),
-        )
-        try:
-            await tell(listening, made)
-        except asyncio.CancelledError as error:
-            self.note_if_cancelled(error)
-
-    def report_progress(
-        self, scope: Scope, index: int, attempt: int, done: float, total: float | None, message: str
-    ) -> None:
-        """Send a progress event from a body, or from its thread, without making it wait."""
-        if scope.hooks is None or not scope.hooks.listening("on_progress"):
-            return
-        send = partial(
-            self.tell,
-            scope,
-            "on_progress",
-            events.ProgressReported,
-            index,
-            attempt,
-            done=done,
-            total=total,
-            message=message,
-        )
-        assert self._host is not None
-        self._host.get_loop().call_soon_threadsafe(self.tasks.start_soon, send)
-
-
-_OF_THE_ROOT = frozenset({"deadline", "max_concurrency"})
 
 
 def _needs_no_slot(ready: Ready) -> bool:

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 from aioreactor.engine.limiter import Limiter, Ready
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.plan.model import Plan
-from aioreactor.results import Failure, RawEntry, Skipped, Success
+from aioreactor.results import Failure, Skipped, Success
+from aioreactor.trace import RawEntry
 
 NONE: tuple[Ready, ...] = ()
 Readies: TypeAlias = Sequence[Ready]

@@ -124,6 +124,8 @@ class Plan:
     element: bool = False
     """A map's element that is a single step: its path is the element's own."""
     waiting: tuple[int, ...] = ()
+    resource_needs: tuple[tuple[str, str, Any], ...] = ()
+    """Where, name and annotation of every resource that a run will ask for."""
     has_bounds: bool = False
     """Whether it, or something nested in it, declares ``max_concurrency``."""
 

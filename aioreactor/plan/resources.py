@@ -32,7 +32,7 @@ def _of_node(node: PlanNode) -> Iterator[tuple[str, str, Any]]:
         for one in inner.nodes:
             yield from _of_node(one)
     elif inner is not None:
-        yield from resources_of(inner)
+        yield from inner.resource_needs
 
 
 def _is_asked(arg: Arg) -> bool:

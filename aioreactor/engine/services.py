@@ -1,0 +1,168 @@
+"""What the stages of a run ask of its execution: policy, resources, secrets, hooks, checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from anyio import CancelScope
+from anyio.abc import TaskGroup
+
+from aioreactor.engine import events, reporting
+from aioreactor.engine.hooks import Hooks, hooks_for, tell
+from aioreactor.engine.ports import Checkpoint, Environment, Journal
+from aioreactor.engine.scope import Scope
+from aioreactor.engine.state import RunState
+from aioreactor.plan.model import Plan
+from aioreactor.redaction import Scrubber
+from aioreactor.results import Outcome
+from aioreactor.trace import Status
+
+_OF_THE_ROOT = frozenset({"deadline", "max_concurrency"})
+
+
+class Services(ABC):
+    """The part of an `Execution` that schedules nothing."""
+
+    __slots__ = (
+        "_host",
+        "_scrubber",
+        "_secrets",
+        "base",
+        "clock",
+        "environment",
+        "journal",
+        "outcome",
+        "plan",
+        "state",
+        "tasks",
+    )
+
+    def __init__(self, environment: Environment, plan: Plan, run_id: str) -> None:
+        self.environment = environment
+        self.plan = plan
+        self.clock = environment.clock
+        self.journal: Journal = environment.journal()
+        self.state = RunState(plan, run_id, self.clock.now, recording=self.journal.durable)
+        self.base = copy_context()
+        self.tasks: TaskGroup
+        self.outcome: Outcome[Any] | None = None
+        self._host: asyncio.Task[Any] | None = None
+        self._scrubber: Scrubber | None = None
+        self._secrets: set[str] = set()
+
+    @property
+    def status(self) -> Status:
+        """The run's status as of now."""
+        if self.outcome is not None:
+            return self.outcome.status
+        return "rolling_back" if self.state.root.stopped and self.state.settled else "running"
+
+    @abstractmethod
+    def note_if_cancelled(self, error: asyncio.CancelledError) -> bool:
+        """Whether a ``CancelledError`` is a cancellation of the run rather than a leak."""
+
+    def option(self, plan: Plan, name: str) -> Any:
+        """A policy: the class header's, else the runtime's. Nested reactors inherit no limits from the runtime."""
+        chosen = getattr(plan.options, name)
+        if chosen is not None or (name in _OF_THE_ROOT and plan is not self.plan):
+            return chosen
+        return getattr(self.environment, name)
+
+    def span(self, scope: Scope, name: str) -> float:
+        """A policy that is a number of seconds."""
+        found: float = self.option(scope.plan, name)
+        return found
+
+    def resource(self, name: str, annotation: Any) -> Any:
+        """A resource, by name or by type."""
+        return self.environment.resource(name, annotation)
+
+    def since(self, began: float) -> float:
+        """Seconds since a moment of the clock."""
+        return self.clock.monotonic() - began
+
+    def scrub(self, text: str) -> str:
+        """A text without the run's secrets."""
+        return self.scrubber(text)
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """Takes the secrets that the run has met so far out of texts."""
+        if self._scrubber is None:
+            self._scrubber = Scrubber(self._secrets)
+        return self._scrubber
+
+    def learn_secrets(self, secrets: Iterable[str]) -> None:
+        """Texts that must not be shown from now on."""
+        before = len(self._secrets)
+        self._secrets.update(secrets)
+        if len(self._secrets) != before:
+            self._scrubber = None
+
+    async def save(self) -> None:
+        """Write a checkpoint of what changed; shielded, since what completed has to be known."""
+        changes, entries = self.state.take_changes()
+        if changes or entries:
+            with CancelScope(shield=True):
+                await self.journal.save(Checkpoint(changes, entries, self.status))
+
+    async def close(self, outcome: Outcome[Any]) -> None:
+        """Write the last checkpoint with the outcome."""
+        changes, entries = self.state.take_changes()
+        await self.journal.close(Checkpoint(changes, entries, outcome.status), outcome)
+
+    def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
+        """The hooks of a nested scope with middlewares of its own."""
+        return around.and_then(middlewares) if around is not None else hooks_for(middlewares)
+
+    async def tell(
+        self,
+        scope: Scope,
+        hook: str,
+        event: Callable[..., events.Event],
+        node: int | None = None,
+        attempt: int = 1,
+        **fields: Any,
+    ) -> None:
+        """Call the hooks of a scope that listen. A cancellation that reaches one is noted, and does not come out."""
+        listening = scope.hooks.listening(hook) if scope.hooks is not None else ()
+        if not listening:
+            return
+        path = scope.path if node is None else scope.path_of(node)
+        made = event(
+            run_id=self.state.run_id,
+            reactor=scope.plan.name,
+            path=path,
+            attempt=attempt,
+            at=self.clock.now(),
+            **reporting.shown_fields(fields),
+        )
+        try:
+            await tell(listening, made)
+        except asyncio.CancelledError as error:
+            self.note_if_cancelled(error)
+
+    def report_progress(
+        self, scope: Scope, index: int, attempt: int, done: float, total: float | None, message: str
+    ) -> None:
+        """Send a progress event from a body, or from its thread, without making it wait."""
+        if scope.hooks is None or not scope.hooks.listening("on_progress"):
+            return
+        send = partial(
+            self.tell,
+            scope,
+            "on_progress",
+            events.ProgressReported,
+            index,
+            attempt,
+            done=done,
+            total=total,
+            message=message,
+        )
+        assert self._host is not None
+        self._host.get_loop().call_soon_threadsafe(self.tasks.start_soon, send)
