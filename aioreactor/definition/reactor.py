@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -21,7 +21,7 @@ from typing import (
 from aioreactor.definition import ports
 from aioreactor.definition.annotations import Namespace, caller_locals
 from aioreactor.definition.fields import FieldSet, collect
-from aioreactor.definition.nodes import REGISTERED, Handoff, Node
+from aioreactor.definition.nodes import REGISTERED, Handoff, MapNode, Node
 from aioreactor.definition.policies import OPTION_NAMES, Durability, Options
 from aioreactor.errors import DefinitionError
 from aioreactor.redaction import display_fields
@@ -204,7 +204,19 @@ class _PlanOf:
 class Declaration:
     """Everything one reactor class says, collected over its bases; what the compiler reads."""
 
-    __slots__ = ("background", "fields", "namespaces", "nodes", "options", "plan", "problems", "reactor", "returns")
+    __slots__ = (
+        "_attributes",
+        "_owners",
+        "background",
+        "fields",
+        "namespaces",
+        "nodes",
+        "options",
+        "plan",
+        "problems",
+        "reactor",
+        "returns",
+    )
 
     def __init__(self, reactor: type[Reactor[Any]], options: Options, namespaces: dict[type, Namespace]) -> None:
         self.reactor = reactor
@@ -216,6 +228,16 @@ class Declaration:
         self.background: Any = None
         self.problems: list[str] = []
         self.plan: Any = None
+        self._attributes: dict[str, str] = {}
+        self._owners = _owners_of_functions(reactor, namespaces)
+
+    def add(self, node: Node[Any]) -> None:
+        """Take a node in; one that the class had under the same attribute makes way for it."""
+        old = self._attributes.get(node.attribute)
+        if old is not None and old != node.label:
+            del self.nodes[old]
+        self._attributes[node.attribute] = node.label
+        self.nodes[node.label] = node
 
     @property
     def name(self) -> str:
@@ -229,18 +251,27 @@ class Declaration:
 
     def namespace_of(self, fn: Any) -> Namespace:
         """Where the names in a function's annotations are looked up: the class that defined it."""
-        for owner in self.reactor.__mro__:
-            if owner in self.namespaces and any(_holds(item, fn) for item in owner.__dict__.values()):
-                return self.namespaces[owner]
-        return self.namespaces[self.reactor]
+        return self.namespaces[self._owners.get(id(fn), self.reactor)]
 
 
-def _holds(item: Any, fn: Any) -> bool:
-    if item is fn or getattr(item, "fn", None) is fn:
-        return True
-    return any(
-        getattr(item, slot, None) is fn for slot in ("undo_fn", "compensate_fn", "over", "collect_fn", "undo_all_fn")
-    )
+_FUNCTION_SLOTS = ("fn", "undo_fn", "compensate_fn", "over", "collect_fn", "undo_all_fn")
+
+
+def _owners_of_functions(reactor: type, namespaces: Mapping[type, Namespace]) -> dict[int, type]:
+    """Which class of the hierarchy each function stands in, by the function's identity; the nearest class counts."""
+    owners: dict[int, type] = {}
+    for owner in reactor.__mro__:
+        for item in owner.__dict__.values() if owner in namespaces else ():
+            for part in _functions_of(item):
+                owners.setdefault(id(part), owner)
+    return owners
+
+
+def _functions_of(item: Any) -> Iterator[Any]:
+    yield item
+    holders = [item, item.element] if isinstance(item, MapNode) else [item] if isinstance(item, Node) else []
+    for holder in holders:
+        yield from (getattr(holder, slot, None) for slot in _FUNCTION_SLOTS)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -341,10 +372,7 @@ def _take_node(attribute: str, node: Node[Any], declaration: Declaration, *, own
         clash = declaration.nodes.get(node.label)
         if clash is not None and clash.owner == node.owner:
             declaration.problems.append(f"two steps are named {node.label!r}; rename one (name= pins a name)")
-        old = next((label for label, other in declaration.nodes.items() if other.attribute == attribute), None)
-        if old is not None and old != node.label:
-            del declaration.nodes[old]
-    declaration.nodes[node.label] = node
+    declaration.add(node)
 
 
 def _drop_overridden(attribute: str, item: Any, declaration: Declaration, *, own: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ class Names:
     types: Mapping[str, Any]
     nodes: Mapping[str, Node[Any]]
     extra: Mapping[str, Arg] = field(default_factory=dict)
-    reachable: frozenset[int] | None = None
+    reachable: Container[int] | None = None
     by_step_name: bool = True
 
 

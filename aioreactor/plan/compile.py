@@ -17,7 +17,7 @@ from aioreactor.errors import DefinitionError
 from aioreactor.plan import store_need
 from aioreactor.plan.compile_nodes import NodeCompiler, class_space, declared_value
 from aioreactor.plan.fingerprint import fingerprint
-from aioreactor.plan.graph import dependants_of, find_cycle, upstream
+from aioreactor.plan.graph import Reach, dependants_of, find_cycle
 from aioreactor.plan.model import Arg, Call, Plan, PlanNode, Source
 from aioreactor.plan.resources import resources_of
 from aioreactor.plan.types import fits, is_known
@@ -84,14 +84,14 @@ class _Compiler(NodeCompiler):
 
     def _bind_rollback(self, nodes: list[PlanNode], deps: list[tuple[int, ...]]) -> None:
         for made in nodes:
-            reach = frozenset(upstream(made.deps, deps))
+            reach = Reach(made.deps, deps)
             node = made.node
             if isinstance(node, StepNode):
                 self._bind_step_rollback(made, node, reach, made.name)
             elif isinstance(node, MapNode) and isinstance(node.element, StepNode) and made.element is not None:
                 self._bind_step_rollback(made.element.nodes[0], node.element, reach, made.name)
 
-    def _bind_step_rollback(self, made: PlanNode, node: StepNode[Any], reach: frozenset[int], name: str) -> None:
+    def _bind_step_rollback(self, made: PlanNode, node: StepNode[Any], reach: Reach, name: str) -> None:
         for slot in ("undo", "compensate"):
             if node.fn is not None:
                 fn = getattr(node, f"{slot}_fn")

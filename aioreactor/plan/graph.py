@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
 
@@ -36,11 +36,19 @@ def upstream(start: Sequence[int], deps: Sequence[Sequence[int]]) -> set[int]:
     return seen
 
 
-def levels(deps: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Nodes by the length of the longest path to them; only for graphs without a cycle."""
-    sorter = TopologicalSorter({index: list(before) for index, before in enumerate(deps)})
-    sorter.prepare()
-    while sorter.is_active():
-        ready = sorted(sorter.get_ready())
-        yield ready
-        sorter.done(*ready)
+class Reach:
+    """Everything upstream of some nodes; worked out when somebody asks for more than the nodes themselves."""
+
+    __slots__ = ("_all", "_deps", "_direct")
+
+    def __init__(self, direct: Sequence[int], deps: Sequence[Sequence[int]]) -> None:
+        self._direct = direct
+        self._deps = deps
+        self._all: set[int] | None = None
+
+    def __contains__(self, index: object) -> bool:
+        if index in self._direct:
+            return True
+        if self._all is None:
+            self._all = upstream(self._direct, self._deps)
+        return index in self._all
