@@ -36,7 +36,7 @@ def _secret_fields(cls: Any) -> frozenset[str]:
         return frozenset()
     try:
         hints = get_type_hints(cls, include_extras=True)
-    except Exception:  # noqa: BLE001 - an annotation that cannot be resolved here marks nothing
+    except Exception:
         return frozenset()
     return frozenset(name for name, hint in hints.items() if is_redacted(hint))
 

@@ -274,8 +274,8 @@ class Runtime:
     async def enqueue(
         self,
         reactor: type[Reactor[Any]],
-        inputs: Mapping[str, Any],  # noqa: ARG002 - the port's shape
-        options: Mapping[str, Any],  # noqa: ARG002
+        inputs: Mapping[str, Any],
+        options: Mapping[str, Any],
     ) -> NoReturn:
         """Start in a worker.
 

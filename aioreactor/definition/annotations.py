@@ -45,7 +45,7 @@ class Namespace:
         names = dict(global_names) if global_names is not None else self._globals
         try:
             return typing.get_type_hints(holder, names, self._locals, include_extras=True)["it"]
-        except Exception:  # noqa: BLE001 - any error here means that it cannot be known yet
+        except Exception:
             return Unresolved(annotation if isinstance(annotation, str) else repr(annotation))
 
 

@@ -67,7 +67,7 @@ def _anything(value: Any) -> Any:
 def _is_supported(annotation: Any) -> bool:
     try:
         msgspec.json.Decoder(annotation)
-    except Exception:  # noqa: BLE001 - whatever it refuses with, msgspec cannot check this type
+    except Exception:
         return False
     return not _is_unchecked_protocol(annotation)
 

@@ -127,7 +127,7 @@ async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
             value = await enter(ex, scope, index, node, prepared, bound)
     except EngineClosed:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever a body raises is an outcome of it
+    except BaseException as error:
         return await _raised(ex, scope, index, number, error, began)
     if type(value) in _SPECIAL:
         return await _special(ex, scope, index, number, value, began)
@@ -268,7 +268,7 @@ def output_error(check: Callable[[Any], Any], value: Any, path: str) -> OutputVa
     """What is wrong with a body's result."""
     try:
         check(value)
-    except Exception as error:  # noqa: BLE001 - whatever the check raises is its verdict
+    except Exception as error:
         found = OutputValidationError(path, str(error) or type(error).__name__)
         found.__cause__ = error
         return found

@@ -32,7 +32,7 @@ def resume(body: Coroutine[Any, Any, R], context: Context, yielded: Any) -> Gene
         except GeneratorExit:
             context.run(body.close)
             raise EngineClosed from None
-        except BaseException as error:  # noqa: BLE001 - whatever is thrown in belongs to the body
+        except BaseException as error:
             action: Any = body.throw
             argument: Any = error
         else:
@@ -69,7 +69,7 @@ def _guarded(call: Callable[[], R]) -> tuple[BaseException | None, R | None]:
     """Bring whatever a thread raises back as a value: raised in a helper task it could stop the event loop."""
     try:
         return None, call()
-    except BaseException as error:  # noqa: BLE001 - raised again by the awaiting body
+    except BaseException as error:
         return error, None
 
 

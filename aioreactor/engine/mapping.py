@@ -162,7 +162,7 @@ async def _feed(ex: Execution, run: MapRun, source: Any) -> Readies:
     except asyncio.CancelledError as error:
         if not ex.note_if_cancelled(error):
             return _source_failed(ex, run, error)
-    except BaseException as error:  # noqa: BLE001 - whatever a source raises fails its map
+    except BaseException as error:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             ex.interrupt(error)
         else:
@@ -184,7 +184,7 @@ async def _close_source(ex: Execution, run: MapRun, close: Callable[[], Awaitabl
         await close()
     except asyncio.CancelledError as error:
         ex.note_if_cancelled(error)
-    except Exception as error:  # noqa: BLE001 - the items were good; closing is the source's own matter
+    except Exception as error:
         reporting.log_source_close(ex, run, error)
 
 
@@ -227,7 +227,7 @@ async def _complete(ex: Execution, run: MapRun) -> Readies | Later:
         if ex.note_if_cancelled(error):
             return ex.state.drop(run.scope, run.index)
         return await _collect_failed(ex, run, error)
-    except BaseException as error:  # noqa: BLE001 - whatever collect raises fails the map
+    except BaseException as error:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             ex.interrupt(error)
             return ex.state.drop(run.scope, run.index)

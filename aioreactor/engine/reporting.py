@@ -60,7 +60,7 @@ def _resolved(ex: Execution, scope: Scope, index: int, args: tuple[Arg, ...]) ->
         if arg.source not in _NOT_SHOWN and not (arg.source is Source.ITEM and scope.element is None):
             try:
                 values[arg.parameter] = value_of(arg, frame)
-            except Exception:  # noqa: BLE001, S112 - it could not be resolved: that is what is being reported
+            except Exception:  # noqa: S112 - it could not be resolved: that is what is being reported
                 continue
     return values
 

@@ -150,7 +150,7 @@ async def _call(ex: Execution, action: Action, attempt: int) -> None:
             value = await _enter(ex, action, bound, is_async=is_async)
     except EngineClosed:
         raise
-    except BaseException as error:  # noqa: BLE001 - a rollback goes on whatever one of its actions raises
+    except BaseException as error:
         _classify(ex, error, timed_out=limit.cancel_called, span=span)
         return
     finally:

@@ -154,7 +154,7 @@ def _field_type(kind: type, part: str) -> Any:
     )
     try:
         hints = get_type_hints(kind)
-    except Exception:  # noqa: BLE001 - its own annotations do not resolve here, so nothing can be said
+    except Exception:
         return UNKNOWN
     if part in hints:
         return hints[part]
@@ -168,7 +168,7 @@ def _field_type(kind: type, part: str) -> Any:
 def _return_of(fn: Any) -> Any:
     try:
         return get_type_hints(fn).get("return", UNKNOWN)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:
         return UNKNOWN
 
 
