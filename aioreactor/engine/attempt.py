@@ -117,7 +117,7 @@ async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         if scope.stopped:
             return ex.state.drop(scope, index)
     began = ex.clock.monotonic() if hooks is not None else 0.0
-    ex.state.log("run", scope.path_of(index), number)
+    ex.state.enter(scope, index, number)
     try:
         if prepared.direct and scope.parent is None:
             context = ex.base.copy()

@@ -14,7 +14,7 @@ from anyio import CapacityLimiter
 
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.policies import OnCancel, OnFailure
-from aioreactor.engine.state import StepChange
+from aioreactor.engine.limiter import Ready
 from aioreactor.trace import RawEntry, Status
 
 
@@ -22,7 +22,7 @@ from aioreactor.trace import RawEntry, Status
 class Checkpoint:
     """What changed since the last one: nodes, trace entries, and the run's status."""
 
-    changes: Sequence[StepChange]
+    nodes: Sequence[Ready]
     entries: Sequence[RawEntry]
     status: Status
 

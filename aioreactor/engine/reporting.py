@@ -68,7 +68,7 @@ def _resolved(ex: Execution, scope: Scope, index: int, args: tuple[Arg, ...]) ->
 def first_in_flight(scope: Scope) -> str | None:
     """Path of the first step in progress, in definition order."""
     for node in scope.plan.nodes:
-        if scope.status[node.index] == NodeStatus.RUNNING:
+        if scope.status[node.index] in (NodeStatus.RUNNING, NodeStatus.READY):
             inner = scope.children.get(node.index) if scope.children else None
             if isinstance(inner, Scope):
                 return first_in_flight(inner)

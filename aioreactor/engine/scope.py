@@ -25,6 +25,10 @@ class NodeStatus(IntEnum):
     FAILED = 5
     CUT = 6
     """Cancelled in flight, or stopped half-way from outside."""
+    READY = 7
+    """What it depends on is there; its body was not entered yet."""
+    UNDONE = 8
+    COMPENSATED = 9
 
 
 class Failed:
@@ -63,6 +67,7 @@ class Scope:
         "active",
         "arguments",
         "attempts",
+        "blobs",
         "children",
         "completed",
         "deadline",
@@ -77,6 +82,7 @@ class Scope:
         "item",
         "left",
         "limiters",
+        "order",
         "origin",
         "parent",
         "path",
@@ -108,6 +114,8 @@ class Scope:
         self.attempts: dict[int, int] | None = None
         self.arguments: dict[int, Mapping[str, Any]] | None = None
         self.errors: dict[int, BaseException] | None = None
+        self.blobs: dict[int, bytes] | None = None
+        self.order: dict[int, int] | None = None
         self.stopped = False
         self.failure: Failed | None = None
         self.halt: tuple[Any, str] | None = None

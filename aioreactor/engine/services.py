@@ -106,15 +106,15 @@ class Services(ABC):
 
     async def save(self) -> None:
         """Write a checkpoint of what changed; shielded, since what completed has to be known."""
-        changes, entries = self.state.take_changes()
-        if changes or entries:
+        nodes, entries = self.state.take_changes()
+        if nodes or entries:
             with CancelScope(shield=True):
-                await self.journal.save(Checkpoint(changes, entries, self.status))
+                await self.journal.save(Checkpoint(nodes, entries, self.status))
 
     async def close(self, outcome: Outcome[Any]) -> None:
         """Write the last checkpoint with the outcome."""
-        changes, entries = self.state.take_changes()
-        await self.journal.close(Checkpoint(changes, entries, outcome.status), outcome)
+        nodes, entries = self.state.take_changes()
+        await self.journal.close(Checkpoint(nodes, entries, outcome.status), outcome)
 
     def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
         """The hooks of a nested scope with middlewares of its own."""

@@ -47,24 +47,14 @@ class Wake:
 Effect: TypeAlias = Stopped | RollBack | Wake
 
 
-@dataclass(frozen=True, slots=True)
-class StepChange:
-    """What a checkpoint has to write of one node."""
-
-    path: str
-    status: NodeStatus
-    attempt: int
-    value: Any = None
-    error: BaseException | None = None
-
-
 class RunState:
-    """One run. ``now`` stamps the trace; ``recording`` collects changes for a journal that keeps them."""
+    """One run. ``now`` stamps the trace; ``recording`` notes which nodes changed, for a journal that keeps them."""
 
     __slots__ = (
         "_logged",
+        "_sequence",
         "cancelled",
-        "changes",
+        "dirty",
         "effects",
         "failures",
         "halt",
@@ -91,7 +81,8 @@ class RunState:
         self.rollback_failures: list[Any] = []
         self.notes: dict[str, Any] = {}
         self.recording = recording
-        self.changes: list[StepChange] = []
+        self.dirty: dict[Ready, None] = {}
+        self._sequence = 0
         self._logged = 0
 
     # ------------------------------------------------------------------ looking
@@ -110,17 +101,20 @@ class RunState:
         """Add a trace entry."""
         self.trace.append((self.now(), kind, path, attempt, detail))
 
-    def take_changes(self) -> tuple[list[StepChange], list[RawEntry]]:
-        """What a checkpoint has to write: changes and trace entries since the last one."""
-        changes, self.changes = self.changes, []
+    def take_changes(self) -> tuple[list[Ready], list[RawEntry]]:
+        """What a checkpoint has to write: nodes that changed, and trace entries, since the last one."""
+        nodes, self.dirty = list(self.dirty), {}
         entries, self._logged = self.trace[self._logged :], len(self.trace)
-        return changes, entries
+        return nodes, entries
 
-    def _note(self, scope: Scope, index: int, value: Any = None, error: BaseException | None = None) -> None:
+    def touch(self, scope: Scope, index: int, *, ordered: bool = False) -> None:
+        """A node changed. ``ordered``: it joined a stack of the rollback, whose order has to be kept."""
         if self.recording:
-            status = NodeStatus(scope.status[index])
-            change = StepChange(scope.path_of(index), status, scope.attempt_of(index) + 1, value, error)
-            self.changes.append(change)
+            self.dirty[scope, index] = None
+            if ordered:
+                self._sequence += 1
+                scope.order = scope.order or {}
+                scope.order[index] = self._sequence
 
     # ------------------------------------------------------------------ opening
 
@@ -138,6 +132,8 @@ class RunState:
         self._adopt(child, scope)
         scope.children = scope.children or {}
         scope.children[index] = child
+        scope.status[index] = NodeStatus.RUNNING
+        self.touch(scope, index)
         return self._begin(child)
 
     def open_map(self, scope: Scope, index: int) -> MapRun:
@@ -145,6 +141,8 @@ class RunState:
         run = MapRun(scope, index)
         scope.children = scope.children or {}
         scope.children[index] = run
+        scope.status[index] = NodeStatus.RUNNING
+        self.touch(scope, index)
         return run
 
     def open_element(self, run: MapRun, item: Any) -> Scope:
@@ -175,8 +173,13 @@ class RunState:
             return self._close(scope)
         scope.active = len(roots)
         for index in roots:
-            scope.status[index] = NodeStatus.RUNNING
+            scope.status[index] = NodeStatus.READY
         return [(scope, index) for index in roots]
+
+    def enter(self, scope: Scope, index: int, attempt: int) -> None:
+        """The body of a step is entered."""
+        scope.status[index] = NodeStatus.RUNNING
+        self.log("run", scope.path_of(index), attempt)
 
     def retrying(self, scope: Scope, index: int, failed: Failed) -> None:
         """An attempt failed, another one follows."""
@@ -184,8 +187,7 @@ class RunState:
         scope.attempts[index] = failed.attempts
         scope.errors = scope.errors or {}
         scope.errors[index] = failed.error
-        if self.recording:
-            self._note(scope, index, error=failed.error)
+        self.touch(scope, index)
 
     # ------------------------------------------------------------------ ends of a node
 
@@ -202,7 +204,7 @@ class RunState:
             if node.undo is not None or node.kind != "step":
                 scope.completed.append(index)
         if self.recording:
-            self._note(scope, index, value)
+            self.touch(scope, index, ordered=True)
         if not scope.left:
             return self._close(scope)
         if scope.stopped:
@@ -214,7 +216,7 @@ class RunState:
         for dependant in dependants:
             waiting[dependant] -= 1
             if not waiting[dependant]:
-                scope.status[dependant] = NodeStatus.RUNNING
+                scope.status[dependant] = NodeStatus.READY
                 ready.append((scope, dependant))
         scope.active += len(ready)
         return ready
@@ -235,8 +237,7 @@ class RunState:
         scope.status[index] = NodeStatus.FAILED
         scope.active -= 1
         self._owe(scope, index, failed.error, started=started)
-        if self.recording:
-            self._note(scope, index, error=failed.error)
+        self.touch(scope, index)
         if self.halt is not None:
             self.late_errors.append(failed)
         else:
@@ -250,14 +251,14 @@ class RunState:
             if scope.failed is None:
                 scope.failed = deque()
             scope.failed.append(index)
+        self.touch(scope, index, ordered=started)
 
     def cut(self, scope: Scope, index: int, error: BaseException) -> Readies:
         """A body in flight was cancelled by the engine: it has started, so it is compensated."""
         scope.status[index] = NodeStatus.CUT
         scope.active -= 1
         self._owe(scope, index, error, started=True)
-        if self.recording:
-            self._note(scope, index, error=error)
+        self.touch(scope, index)
         return self._settle(scope)
 
     def drop(self, scope: Scope, index: int) -> Readies:
@@ -279,8 +280,7 @@ class RunState:
         """A body halted: the run, or the nearest composed child with ``on_halt="skip"``, stops cleanly."""
         scope.status[index] = NodeStatus.HALTED
         scope.active -= 1
-        if self.recording:
-            self._note(scope, index)
+        self.touch(scope, index)
         inner = self._skipping(scope)
         if inner is not None:
             if inner.failure is None and not inner.stopped:
@@ -384,6 +384,7 @@ class RunState:
         if scope.failed is None:
             scope.failed = deque()
         scope.failed.append(index)
+        self.touch(scope, index, ordered=True)
         return self._settle(scope)
 
     def rolled_back(self, scope: Scope) -> Readies:
@@ -395,8 +396,7 @@ class RunState:
             return self._element_ended(parent, scope, failed)
         parent.status[scope.index] = NodeStatus.FAILED
         parent.active -= 1
-        if self.recording:
-            self._note(parent, scope.index, error=failed.error)
+        self.touch(parent, scope.index)
         return self._settle(parent)
 
     # ------------------------------------------------------------------ maps
@@ -447,8 +447,7 @@ class RunState:
         scope.status[index] = NodeStatus.FAILED
         scope.active -= 1
         self._owe(scope, index, run.failure.error, started=True)
-        if self.recording:
-            self._note(scope, index, error=run.failure.error)
+        self.touch(scope, index)
         return self._settle(scope)
 
     def scopes(self) -> Iterator[Scope]:

@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from aioreactor.store import commands
 from aioreactor.store.calls import Call, FaultHook, Key, Value, pack
 from aioreactor.store.cluster import ClusterHub
 from aioreactor.store.endpoints import parse_endpoint
 from aioreactor.store.errors import StoreClosed
 from aioreactor.store.hub import Hub, Settings
 from aioreactor.store.scripts import Reply, Script
-
-from . import commands
 
 DEFAULT_LANE = "default"
 LEASE_LANE = "lease"

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aioreactor.store import lua_source
 from aioreactor.store.calls import Key, Value, pack
 from aioreactor.store.errors import ScriptError
-
-from . import lua_source
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
