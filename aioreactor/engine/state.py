@@ -107,6 +107,10 @@ class RunState:
         entries, self._logged = self.trace[self._logged :], len(self.trace)
         return nodes, entries
 
+    def resume_sequence(self, last: int) -> None:
+        """Go on counting after what was stored."""
+        self._sequence = max(self._sequence, last)
+
     def touch(self, scope: Scope, index: int, *, ordered: bool = False) -> None:
         """A node changed. ``ordered``: it joined a stack of the rollback, whose order has to be kept."""
         if self.recording:
@@ -125,24 +129,34 @@ class RunState:
 
     def open_child(self, scope: Scope, index: int, view: Any, inputs: Mapping[str, Any]) -> Readies:
         """Begin a composed child with validated inputs."""
-        plan = scope.plan.nodes[index].child
-        assert plan is not None
-        child = Scope(plan, scope, index, scope.path_of(index))
+        child = self.adopt_child(scope, index)
         child.view, child.inputs = view, inputs
-        self._adopt(child, scope)
-        scope.children = scope.children or {}
-        scope.children[index] = child
         scope.status[index] = NodeStatus.RUNNING
         self.touch(scope, index)
         return self._begin(child)
 
+    def adopt_child(self, scope: Scope, index: int) -> Scope:
+        """The scope of a composed child, empty."""
+        plan = scope.plan.nodes[index].child
+        assert plan is not None
+        child = Scope(plan, scope, index, scope.path_of(index))
+        self._adopt(child, scope)
+        scope.children = scope.children or {}
+        scope.children[index] = child
+        return child
+
     def open_map(self, scope: Scope, index: int) -> MapRun:
         """Begin a map; its elements come by `open_element`."""
+        run = self.adopt_map(scope, index)
+        scope.status[index] = NodeStatus.RUNNING
+        self.touch(scope, index)
+        return run
+
+    def adopt_map(self, scope: Scope, index: int) -> MapRun:
+        """The record of a map, without elements."""
         run = MapRun(scope, index)
         scope.children = scope.children or {}
         scope.children[index] = run
-        scope.status[index] = NodeStatus.RUNNING
-        self.touch(scope, index)
         return run
 
     def open_element(self, run: MapRun, item: Any) -> Scope:

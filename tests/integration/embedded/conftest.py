@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from aioreactor.embedded.binary import find_server_binary
 from tests.integration.embedded.embedded_kit import (
     PACKAGE_PARENT,
     PATIENCE_SECONDS,
@@ -24,8 +26,6 @@ from tests.integration.embedded.embedded_kit import (
     make_executable,
     open_descriptors,
 )
-
-from aioreactor.embedded.binary import find_server_binary
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def spawn(base: Path) -> Iterator[Callable[..., Program]]:  # noqa: ARG001 - before it
+def spawn(base: Path) -> Iterator[Callable[..., Program]]:  # base: ended after it
     """Starts programs, to be killed after the test. ``wait=False`` does not await the server."""
     started: list[subprocess.Popen[str]] = []
 

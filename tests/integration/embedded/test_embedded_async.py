@@ -7,13 +7,13 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from tests.integration.embedded.embedded_kit import Gate, ask, eventually
 
 from aioreactor.embedded import EmbeddedServer, ServerStartError, launch_async
 from aioreactor.embedded.hold import Hold
 from aioreactor.embedded.launch import obtain
 from aioreactor.embedded.options import Options
 from aioreactor.embedded.patience import GaveUp, Patience
+from tests.integration.embedded.embedded_kit import Gate, ask, eventually
 
 pytestmark = pytest.mark.asyncio
 
@@ -51,10 +51,16 @@ async def test_an_error_passes_through() -> None:
 
 async def test_an_error_in_the_block_stops_it() -> None:
     """Leaving by an exception is leaving."""
-    with pytest.raises(ZeroDivisionError):
+    directories: list[Path] = []
+
+    async def fail_inside() -> None:
         async with EmbeddedServer.running() as server:
+            directories.append(server.directory)
             raise ZeroDivisionError
-    assert not server.directory.exists()
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_inside()
+    assert [directory.exists() for directory in directories] == [False]
 
 
 @pytest.mark.usefixtures("gate")
@@ -88,11 +94,14 @@ async def test_cancelled_by_its_task_while_starting(base: Path) -> None:
 
 async def test_cancelled_inside_the_block() -> None:
     """The stop is awaited in spite of the cancelled scope."""
+    directory: Path | None = None
     with anyio.CancelScope() as scope:
         async with EmbeddedServer.running() as server:
+            directory = server.directory
             scope.cancel()
             await anyio.sleep_forever()
-    assert not server.directory.exists()
+    assert directory is not None
+    assert not directory.exists()
 
 
 @pytest.mark.parametrize("first", ["thread", "canceller"])

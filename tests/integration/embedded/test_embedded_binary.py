@@ -4,10 +4,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from tests.integration.embedded.embedded_kit import is_running, make_executable
 
 from aioreactor.embedded import EmbeddedServer, ServerNotFound, ServerStartError
 from aioreactor.embedded.binary import find_server_binary
+from tests.integration.embedded.embedded_kit import is_running, make_executable
 
 
 @pytest.fixture

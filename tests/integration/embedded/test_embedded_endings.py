@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
+
 from tests.integration.embedded.embedded_kit import PATIENCE_SECONDS, Program, ask, eventually, is_running
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import redis
-from tests.integration.embedded.embedded_kit import ask, eventually, is_running, open_descriptors
 
 from aioreactor.embedded import EmbeddedServer, ServerStartError, launch, supervisor
+from tests.integration.embedded.embedded_kit import ask, eventually, is_running, open_descriptors
 
 
 def test_start_ping_stop() -> None:

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.embedded.embedded_kit import PATIENCE_SECONDS, Gate, Program, ask, eventually, greet
 
 from aioreactor.embedded import EmbeddedServer, ServerStartError
 from aioreactor.embedded.datadir import LOCK_NAME
 from aioreactor.embedded.home import Home
 from aioreactor.embedded.lifeline import LifeLine
 from aioreactor.embedded.patience import Patience
+from tests.integration.embedded.embedded_kit import PATIENCE_SECONDS, Gate, Program, ask, eventually, greet
 
 Spawn = Callable[..., Program]
 

@@ -6,13 +6,15 @@ import asyncio
 import gc
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.integration.store_client.servers import Server
 
 from aioreactor.store.client import StoreClient
+from tests.integration.store_client.samples import Connect
+from tests.integration.store_client.servers import Server
 
 settings.register_profile(
     "suite", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -20,6 +22,11 @@ settings.register_profile(
 settings.load_profile("suite")
 
 _numbers = itertools.count()
+
+
+def opened_since(before: set[str]) -> set[str]:
+    """The descriptors that were not open then; without that of the listing itself."""
+    return {fd for fd in set(os.listdir("/proc/self/fd")) - before if os.path.exists(f"/proc/self/fd/{fd}")}
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +37,12 @@ async def nothing_is_left() -> AsyncIterator[None]:
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: broken.append(context))
     yield
     assert not broken
+    tasks: list[asyncio.Task[Any]] = []
+    open_now: set[str] = set()
     for _ in range(100):
         gc.collect(0)
         tasks = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-        open_now = {fd for fd in set(os.listdir("/proc/self/fd")) - before if os.path.exists(f"/proc/self/fd/{fd}")}
+        open_now = opened_since(before)
         if not tasks and not open_now:
             return
         await asyncio.sleep(0.01)
@@ -58,9 +67,6 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def key() -> str:
     return f"{{k{os.getpid()}-{next(_numbers)}}}"
-
-
-Connect = Callable[..., StoreClient]
 
 
 @pytest.fixture

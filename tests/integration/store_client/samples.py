@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from aioreactor.store.client import StoreClient
 from aioreactor.store.scripts import Script, script_from
+
+Connect = Callable[..., StoreClient]
 
 HEADER = "--[[\nkeys: log\nargs: entry\nreturns: OK length\n]]\nlocal log = KEYS[1]\nlocal entry = ARGV[1]\n"
 
@@ -38,12 +41,12 @@ return {'OK', redis.call('RPUSH', log, entry)}
 )
 
 
-async def gather(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+async def gather(*work: Awaitable[Any]) -> list[Any]:
     return list(await asyncio.gather(*work, return_exceptions=True))
 
 
-async def until(true: Callable[[], bool | Awaitable[bool]], timeout: float = 10.0) -> None:
-    async with asyncio.timeout(timeout):
+async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
         while True:
             now = true()
             if isinstance(now, Awaitable):

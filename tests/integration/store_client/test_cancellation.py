@@ -6,10 +6,13 @@ import asyncio
 import random
 
 import pytest
-from tests.integration.store_client.samples import PUSH, entries, gather
+
+from aioreactor.store.client import StoreClient
+from tests.integration.store_client.samples import PUSH, Connect, entries, gather
+from tests.integration.store_client.servers import Server
 
 
-async def test_cancelled_before_it_was_sent_is_never_sent(client, key):
+async def test_cancelled_before_it_was_sent_is_never_sent(client: StoreClient, key: str) -> None:
     await client.execute("PING")
     doomed = asyncio.create_task(client.run(PUSH, [key], [1]))
     kept = asyncio.create_task(client.run(PUSH, [key], [2]))
@@ -19,7 +22,7 @@ async def test_cancelled_before_it_was_sent_is_never_sent(client, key):
     assert await entries(client, key) == [2]
 
 
-async def test_cancelled_in_flight_its_reply_is_dropped(connect, server, key):
+async def test_cancelled_in_flight_its_reply_is_dropped(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url)
     await client.execute("PING")
     server.pause()
@@ -32,7 +35,7 @@ async def test_cancelled_in_flight_its_reply_is_dropped(connect, server, key):
     assert doomed.cancelled()
 
 
-async def test_cancelled_while_connecting(connect, server):
+async def test_cancelled_while_connecting(connect: Connect, server: Server) -> None:
     server.stop()
     client = connect(server.url)
     doomed = asyncio.create_task(client.execute("ECHO", "a"))
@@ -45,7 +48,7 @@ async def test_cancelled_while_connecting(connect, server):
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_cancelled_at_random_points_while_others_go_on(client, key, seed):
+async def test_cancelled_at_random_points_while_others_go_on(client: StoreClient, key: str, seed: int) -> None:
     dice = random.Random(seed)
     acknowledged: set[int] = set()
 
@@ -71,7 +74,7 @@ async def test_cancelled_at_random_points_while_others_go_on(client, key, seed):
     assert len(applied) == len(set(applied))
 
 
-async def test_a_timeout_around_a_command_leaves_the_connection_usable(connect, server):
+async def test_a_timeout_around_a_command_leaves_the_connection_usable(connect: Connect, server: Server) -> None:
     client = connect(server.url)
     own = await client.execute("CLIENT", "ID")
     server.pause()

@@ -11,12 +11,12 @@ import random
 import time
 
 import pytest
-from tests.integration.store_client.fakes import Proxy, proxied
-from tests.integration.store_client.samples import ONCE
-from tests.integration.store_client.servers import Server
 
 from aioreactor.store.client import StoreClient
 from aioreactor.store.scripts import script_from
+from tests.integration.store_client.fakes import Proxy, proxied
+from tests.integration.store_client.samples import ONCE, Connect
+from tests.integration.store_client.servers import Server
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "2"))
 SEEDS = [int(os.environ["CHAOS_SEED"])] if "CHAOS_SEED" in os.environ else [1, 2, 3]
@@ -74,7 +74,7 @@ async def vandalise(dice: random.Random, server: Server, proxy: Proxy, until: fl
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_chaos(connect, server, key, seed):
+async def test_chaos(connect: Connect, server: Server, key: str, seed: int) -> None:
     dice = random.Random(seed)
     done: list[str] = []
     async with proxied(server.path) as proxy:

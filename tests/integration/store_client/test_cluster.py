@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from tests.integration.store_client.fakes import fake
 from redis.crc import key_slot
-from tests.integration.store_client.samples import ONCE, PUSH, entries, gather, push_script
-from tests.integration.store_client.servers import Server, free_port
 
 from aioreactor.store.client import StoreClient
 from aioreactor.store.errors import ReplyError, StoreClosed, StoreUnavailable
+from tests.integration.store_client.fakes import FakeServer, fake
+from tests.integration.store_client.samples import ONCE, PUSH, Connect, entries, gather, push_script
+from tests.integration.store_client.servers import Server, free_port
 
 SLOTS = ("0 5460", "5461 10922", "10923 16383")
 
@@ -44,7 +44,7 @@ class Cluster:
             "--repl-diskless-sync-delay", "0", port=port,
         )  # fmt: skip
 
-    def wait(self, true, nodes=None) -> None:
+    def wait(self, true: Callable[[Server], bool], nodes: Sequence[Server] | None = None) -> None:
         until = time.monotonic() + 20
         while not all(true(n) for n in nodes or self.nodes):
             assert time.monotonic() < until
@@ -71,7 +71,7 @@ def key_in(number: int, tag: str) -> str:
     return next(k for i in range(100_000) if first <= key_slot((k := f"{{{tag}{i}}}").encode()) <= last)
 
 
-async def test_calls_find_their_node(connect, cluster, key):
+async def test_calls_find_their_node(connect: Connect, cluster: Cluster, key: str) -> None:
     client = connect(cluster.url)
     keys = [key_in(n, key.strip("{}")) for n in (0, 1, 2)]
     await asyncio.gather(*(client.run(PUSH, [k], [i]) for i in range(50) for k in keys))
@@ -82,14 +82,14 @@ async def test_calls_find_their_node(connect, cluster, key):
     assert await client.execute("PING") == b"PONG"
 
 
-async def test_keys_of_two_slots_are_the_servers_error(connect, cluster):
+async def test_keys_of_two_slots_are_the_servers_error(connect: Connect, cluster: Cluster) -> None:
     client = connect(cluster.url)
     with pytest.raises(ReplyError) as failed:
         await client.execute("MGET", key_in(0, "x"), key_in(1, "x"))
     assert failed.value.code == "CROSSSLOT"
 
 
-async def test_a_slot_that_moves_while_it_is_used(connect, cluster, key):
+async def test_a_slot_that_moves_while_it_is_used(connect: Connect, cluster: Cluster, key: str) -> None:
     client = connect(cluster.url)
     k = key_in(1, key.strip("{}"))
     slot, source, target = str(key_slot(k.encode())), cluster.nodes[1], cluster.nodes[2]
@@ -123,7 +123,7 @@ async def test_a_slot_that_moves_while_it_is_used(connect, cluster, key):
     assert await entries(client, k) == list(range(count))
 
 
-async def test_a_replica_takes_over_while_the_primary_is_used(connect, cluster, key):
+async def test_a_replica_takes_over_while_the_primary_is_used(connect: Connect, cluster: Cluster, key: str) -> None:
     client = connect(cluster.url)
     k = key_in(0, key.strip("{}"))
     stop = asyncio.Event()
@@ -152,7 +152,7 @@ async def test_a_replica_takes_over_while_the_primary_is_used(connect, cluster, 
     )
 
 
-async def test_a_primary_dies(connect, key):
+async def test_a_primary_dies(connect: Connect, key: str) -> None:
     """With a cluster of its own, since it does not survive unhurt."""
     cluster = await asyncio.to_thread(Cluster)
     try:
@@ -169,16 +169,16 @@ async def test_a_primary_dies(connect, key):
         cluster.close()
 
 
-async def test_no_node_answers(connect):
+async def test_no_node_answers(connect: Connect) -> None:
     client = connect("redis+cluster://127.0.0.1:1,127.0.0.1:2", retry_for=0.3)
     assert {type(e) for e in await gather(*(client.run(PUSH, ["k"], [i]) for i in range(5)))} == {StoreUnavailable}
 
 
-async def test_redirected_in_circles(connect):
+async def test_redirected_in_circles(connect: Connect) -> None:
     """Two nodes that send each other everything must not be asked without end."""
     ports: list[int] = []
 
-    def handler(served, args):
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         if args[0] == b"CLUSTER":
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:%d\r\n" % ports[0]
         there = ports[1] if served.port == ports[0] else ports[0]
@@ -192,10 +192,10 @@ async def test_redirected_in_circles(connect):
         assert len(one.seen) + len(two.seen) < 60
 
 
-async def test_ask_is_followed_once_and_preceded_by_asking(connect):
+async def test_ask_is_followed_once_and_preceded_by_asking(connect: Connect) -> None:
     ports: list[int] = []
 
-    def handler(served, args):
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         if args[0] == b"CLUSTER":
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % ports[0]
         if served.port == ports[0]:
@@ -216,10 +216,10 @@ def answer_map(port: int) -> bytes:
     return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % port
 
 
-async def test_moved_to_a_node_that_was_not_known(connect):
+async def test_moved_to_a_node_that_was_not_known(connect: Connect) -> None:
     ports: list[int] = []
 
-    def handler(served, args):
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         if args[0] == b"CLUSTER":
             return answer_map(ports[0])
         return b"-MOVED 12739 :%d\r\n" % ports[1] if served.port == ports[0] else b":7\r\n"
@@ -234,8 +234,8 @@ async def test_moved_to_a_node_that_was_not_known(connect):
 
 
 @pytest.mark.parametrize("answer", [b"-TRYAGAIN later\r\n", b"-CLUSTERDOWN Hash slot not served\r\n"])
-async def test_a_slot_that_is_not_ready(connect, answer):
-    def handler(served, args):
+async def test_a_slot_that_is_not_ready(connect: Connect, answer: bytes) -> None:
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         if args[0] == b"CLUSTER":
             return answer_map(served.port)
         return answer if sum(s[0] == b"INCR" for s in served.seen) < 4 else b":1\r\n"
@@ -246,8 +246,8 @@ async def test_a_slot_that_is_not_ready(connect, answer):
         assert any(s[0] == b"CLUSTER" for s in served.seen[1:])
 
 
-async def test_close_while_a_call_waits_for_its_slot(connect):
-    def handler(served, args):
+async def test_close_while_a_call_waits_for_its_slot(connect: Connect) -> None:
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         return answer_map(served.port) if args[0] == b"CLUSTER" else b"-TRYAGAIN later\r\n"
 
     async with fake(handler) as served:

@@ -11,7 +11,7 @@ from aioreactor.store.errors import ReplyError
 from aioreactor.store.replies import Verdict, backoff, redirect_of, verdict_on
 
 
-def test_one_server():
+def test_one_server() -> None:
     endpoint = parse_endpoint("redis://me:p%40ss@host:7000/3?client_name=x&max_connections=5", socket_timeout=1.0)
     assert (endpoint.kind, endpoint.connection_class) == ("server", Connection)
     expected = {
@@ -29,7 +29,7 @@ def test_one_server():
     assert parse_endpoint("unix:///tmp/x?db=2").connection_class is UnixDomainSocketConnection
 
 
-def test_sentinel():
+def test_sentinel() -> None:
     endpoint = parse_endpoint("redis+sentinel://me:pw@a:1,b,[::1]:3/main/2?sentinel_password=sp&socket_timeout=2")
     assert endpoint.seeds == (("a", 1), ("b", 26379), ("::1", 3))
     assert (endpoint.kind, endpoint.service, endpoint.options["db"]) == ("sentinel", "main", 2)
@@ -46,27 +46,27 @@ def test_sentinel():
     assert {"ssl": True, "ssl_ca_certs": "/x"}.items() <= dict(tls.sentinel_options).items()
 
 
-def test_cluster():
+def test_cluster() -> None:
     endpoint = parse_endpoint("redis+cluster://u:p@a:1,b:2")
     assert (endpoint.kind, endpoint.seeds) == ("cluster", (("a", 1), ("b", 2)))
     assert endpoint.options["username"] == "u"
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "problem"),
     [
-        "http://x",
-        "redis+other://x",
-        "unix+cluster:///x",
-        "redis+sentinel://a",
-        "redis+cluster://a/1",
-        "redis+cluster://,",
-        "redis://a?what=1",
-        "host:1",
+        ("http://x", "unknown store URL scheme 'http'"),
+        ("redis+other://x", r"unknown store URL scheme 'redis\+other'"),
+        ("unix+cluster:///x", "a cluster has no unix socket"),
+        ("redis+sentinel://a", "names its service"),
+        ("redis+cluster://a/1", "only database 0"),
+        ("redis+cluster://,", "no host in ''"),
+        ("redis://a?what=1", "not understood: .*'what'"),
+        ("host:1", "unknown store URL scheme 'host'"),
     ],
 )
-def test_urls_that_are_refused(url):
-    with pytest.raises(ValueError):
+def test_urls_that_are_refused(url: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
         parse_endpoint(url)
 
 
@@ -83,11 +83,11 @@ def test_urls_that_are_refused(url):
         ("GET", None),
     ],
 )
-def test_keys_of_commands(command, key):
+def test_keys_of_commands(command: str, key: str | None) -> None:
     assert key_of(command.split()) == key
 
 
-def test_keys_of_other_types():
+def test_keys_of_other_types() -> None:
     assert key_of(["GET", b"k"]) == b"k"
     assert key_of(["GET", 5]) == "5"
 
@@ -112,18 +112,18 @@ def test_keys_of_other_types():
         ("ERR Error running script (call to f_1): @user_script:3: -BUSY own", "ERR", Verdict.RAISE),
     ],
 )
-def test_verdicts(message, code, verdict):
+def test_verdicts(message: str, code: str, verdict: Verdict) -> None:
     error = ReplyError(message)
     assert (error.code, verdict_on(error)) == (code, verdict)
 
 
-def test_redirects():
+def test_redirects() -> None:
     assert redirect_of(ReplyError("MOVED 3999 127.0.0.1:6381")) == (3999, "127.0.0.1", 6381)
     assert redirect_of(ReplyError("ASK 3999 :6381")) == (3999, "", 6381)
     assert redirect_of(ReplyError("ASK 1 2001:db8::1:6381")) == (1, "2001:db8::1", 6381)
 
 
-def test_backoff_grows_to_its_cap():
+def test_backoff_grows_to_its_cap() -> None:
     assert backoff(0) == backoff(1) == 0
     assert 0.01 <= backoff(2) <= 0.02
     assert 0.5 <= backoff(1000) <= 1.0

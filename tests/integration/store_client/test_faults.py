@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from pathlib import Path
 
 import pytest
-from tests.integration.store_client.fakes import OK, fake, proxied
-from tests.integration.store_client.samples import ONCE, PUSH, entries, gather, until
 
+from aioreactor.store.client import StoreClient
 from aioreactor.store.errors import OutcomeUnknown, ReplyError, StoreUnavailable
+from tests.integration.store_client.fakes import OK, FakeServer, fake, proxied
+from tests.integration.store_client.samples import ONCE, PUSH, Connect, entries, gather, until
+from tests.integration.store_client.servers import Server
 
 
 def bulk(text: bytes) -> bytes:
     return b"$%d\r\n%s\r\n" % (len(text), text)
 
 
-async def test_client_kill_in_the_middle_of_commands(connect, server, key):
+async def test_client_kill_in_the_middle_of_commands(connect: Connect, server: Server, key: str) -> None:
     client, killer = connect(server.url), connect(server.url)
     stop = asyncio.Event()
     kills = 0
@@ -45,7 +48,7 @@ async def test_client_kill_in_the_middle_of_commands(connect, server, key):
         assert [a for a in applied if a // 100 == number] == [number * 100 + t for t in range(40)]
 
 
-async def test_server_restart(connect, server, key):
+async def test_server_restart(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url)
     await client.run(PUSH, [key], [0])
     server.stop()
@@ -56,7 +59,7 @@ async def test_server_restart(connect, server, key):
     assert await entries(client, key) == list(range(100))
 
 
-async def test_an_idle_connection_that_was_closed_is_replaced_unnoticed(connect, server):
+async def test_an_idle_connection_that_was_closed_is_replaced_unnoticed(connect: Connect, server: Server) -> None:
     client = connect(server.url)
     first = await client.execute("CLIENT", "ID")
     server.command("CLIENT", "KILL", "ID", str(first))
@@ -66,7 +69,7 @@ async def test_an_idle_connection_that_was_closed_is_replaced_unnoticed(connect,
     assert time.monotonic() - began < 1
 
 
-async def test_a_hung_server_is_left_and_tried_again(connect, server, key):
+async def test_a_hung_server_is_left_and_tried_again(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url, socket_timeout=0.2)
     await client.run(ONCE, [key], [0])
     server.pause()
@@ -77,7 +80,7 @@ async def test_a_hung_server_is_left_and_tried_again(connect, server, key):
     assert await entries(client, key) == list(range(50))
 
 
-async def test_a_hung_server_past_the_bound(connect, server, key):
+async def test_a_hung_server_past_the_bound(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url, socket_timeout=0.2, retry_for=0.5)
     await client.run(PUSH, [key], [0])
     server.pause()
@@ -91,7 +94,7 @@ async def test_a_hung_server_past_the_bound(connect, server, key):
     assert (await client.run(PUSH, [key], [2])).word == "OK"
 
 
-async def test_no_server_at_all(connect, tmp_path):
+async def test_no_server_at_all(connect: Connect, tmp_path: Path) -> None:
     client = connect(f"unix://{tmp_path}/nowhere", retry_for=0.3)
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match=r"PING given up after 0\.3 s, it was not applied") as failed:
@@ -101,7 +104,7 @@ async def test_no_server_at_all(connect, tmp_path):
     assert not failed.value.may_be_applied
 
 
-async def test_a_shorter_bound_counts_although_others_wait_longer(connect, tmp_path):
+async def test_a_shorter_bound_counts_although_others_wait_longer(connect: Connect, tmp_path: Path) -> None:
     client = connect(f"unix://{tmp_path}/nowhere", retry_for=1.0)
     long = asyncio.create_task(client.execute("PING"))
     await asyncio.sleep(0.05)
@@ -114,7 +117,7 @@ async def test_a_shorter_bound_counts_although_others_wait_longer(connect, tmp_p
         await long
 
 
-async def test_replies_lost_after_being_applied(connect, server, key):
+async def test_replies_lost_after_being_applied(connect: Connect, server: Server, key: str) -> None:
     async with proxied(server.path) as proxy:
         client = connect(proxy.url)
         await client.run(ONCE, [key], [0])
@@ -131,7 +134,7 @@ async def test_replies_lost_after_being_applied(connect, server, key):
         assert await entries(client, key) == list(range(30))
 
 
-async def test_connections_cut_at_random(connect, server, key):
+async def test_connections_cut_at_random(connect: Connect, server: Server, key: str) -> None:
     async with proxied(server.path) as proxy:
         client = connect(proxy.url)
         dice = random.Random(7)
@@ -156,7 +159,7 @@ async def test_connections_cut_at_random(connect, server, key):
         assert len(applied) == len(set(applied)) == 600
 
 
-async def test_readonly_replica_until_it_is_promoted(connect, server, key):
+async def test_readonly_replica_until_it_is_promoted(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url)
     await client.run(PUSH, [key], [0])
     before = await client.execute("CLIENT", "ID")
@@ -172,14 +175,14 @@ async def test_readonly_replica_until_it_is_promoted(connect, server, key):
     assert await client.execute("CLIENT", "ID") != before
 
 
-async def test_readonly_past_the_bound(connect, server, key):
+async def test_readonly_past_the_bound(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url, retry_for=0.3)
     server.command("REPLICAOF", "127.0.0.1", "1")
-    with pytest.raises(StoreUnavailable, match="it was not applied.*READONLY"):
+    with pytest.raises(StoreUnavailable, match=r"it was not applied.*READONLY"):
         await client.run(PUSH, [key], [1])
 
 
-async def test_busy_with_somebody_elses_script(connect, server, key):
+async def test_busy_with_somebody_elses_script(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url)
     await client.run(PUSH, [key], [0])
     server.command("CONFIG", "SET", "busy-reply-threshold", "50")
@@ -197,7 +200,7 @@ async def test_busy_with_somebody_elses_script(connect, server, key):
     await hog
 
 
-async def test_out_of_memory_is_not_repeated(connect, server, key):
+async def test_out_of_memory_is_not_repeated(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url)
     await client.run(PUSH, [key], [0])
     server.command("CONFIG", "SET", "maxmemory", "1")
@@ -221,8 +224,8 @@ async def test_out_of_memory_is_not_repeated(connect, server, key):
         b"-ERR Error running script (call to f_ab): @user_script:1: -READONLY You can't write here.\r\n",
     ],
 )
-async def test_not_ready_yet(connect, answer):
-    def handler(served, args):
+async def test_not_ready_yet(connect: Connect, answer: bytes) -> None:
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         return answer if sum(s[0] == b"ECHO" for s in served.seen) < 4 else bulk(args[1])
 
     async with fake(handler) as served:
@@ -234,7 +237,7 @@ async def test_not_ready_yet(connect, answer):
 @pytest.mark.parametrize(
     "answer", [b"-ERR no\r\n", b"-WRONGTYPE no\r\n", b"-OOM no\r\n", b"-NOPERM no\r\n", b"-MOVED 1 h:1\r\n"]
 )
-async def test_not_repeated(connect, answer):
+async def test_not_repeated(connect: Connect, answer: bytes) -> None:
     async with fake(lambda served, args: answer) as served:
         client = connect(f"redis://127.0.0.1:{served.port}")
         with pytest.raises(ReplyError):
@@ -242,8 +245,8 @@ async def test_not_repeated(connect, answer):
         assert len(served.seen) == 1
 
 
-async def test_one_slot_that_is_not_ready_does_not_hold_up_the_others(connect):
-    def handler(served, args):
+async def test_one_slot_that_is_not_ready_does_not_hold_up_the_others(connect: Connect) -> None:
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         return b"-TRYAGAIN later\r\n" if args[1] == b"bad" else bulk(args[1])
 
     async with fake(handler) as served:
@@ -257,8 +260,8 @@ async def test_one_slot_that_is_not_ready_does_not_hold_up_the_others(connect):
 
 
 @pytest.mark.parametrize("garbage", [b"!!\r\n", b"+OK\r\n+extra\r\n", b"$5\r\nab\x00\r\n+\r\n", None])
-async def test_nonsense_from_the_server_ends_the_connection_only(connect, garbage):
-    def handler(served, args):
+async def test_nonsense_from_the_server_ends_the_connection_only(connect: Connect, garbage: bytes | None) -> None:
+    def handler(served: FakeServer, args: list[bytes]) -> bytes | None:
         return garbage if served.connections < 3 else bulk(args[1])
 
     async with fake(handler) as served:
@@ -269,8 +272,8 @@ async def test_nonsense_from_the_server_ends_the_connection_only(connect, garbag
         assert await client.execute("ECHO", "end", repeatable=True) == b"end"
 
 
-async def test_connection_closed_in_the_middle_of_a_reply(connect):
-    def handler(served, args):
+async def test_connection_closed_in_the_middle_of_a_reply(connect: Connect) -> None:
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         return b"$1000\r\nabc" if served.connections == 1 else bulk(args[1])
 
     async with fake(handler) as served:
@@ -280,7 +283,7 @@ async def test_connection_closed_in_the_middle_of_a_reply(connect):
 
 
 @pytest.mark.parametrize("url", ["unix://wrong@{path}?password=no", "unix://{path}?password=no", "unix://{path}?db=99"])
-async def test_a_refused_handshake_fails_at_once(connect, server, url):
+async def test_a_refused_handshake_fails_at_once(connect: Connect, server: Server, url: str) -> None:
     server.command("ACL", "SETUSER", "other", "on", ">x", "+@all")
     client = connect(url.format(path=server.path))
     began = time.monotonic()
@@ -289,14 +292,14 @@ async def test_a_refused_handshake_fails_at_once(connect, server, url):
     assert time.monotonic() - began < 2
 
 
-async def test_a_password_that_is_missing(connect, server):
+async def test_a_password_that_is_missing(connect: Connect, server: Server) -> None:
     server.command("CONFIG", "SET", "requirepass", "secret")
     with pytest.raises(StoreUnavailable, match="uthentication"):
         await connect(server.url).execute("PING")
     assert await connect(f"{server.url}?password=secret").execute("PING") == b"PONG"
 
 
-async def test_no_answer_to_the_handshake(connect, server):
+async def test_no_answer_to_the_handshake(connect: Connect, server: Server) -> None:
     server.pause()
     client = connect(server.url, socket_timeout=0.1, retry_for=0.5)
     with pytest.raises(StoreUnavailable):
@@ -305,7 +308,7 @@ async def test_no_answer_to_the_handshake(connect, server):
     assert await client.execute("PING") == b"PONG"
 
 
-async def test_too_many_clients_for_a_while(connect, server):
+async def test_too_many_clients_for_a_while(connect: Connect, server: Server) -> None:
     holder = connect(server.url)
     await holder.execute("PING")
     server.command("CONFIG", "SET", "maxclients", "1")
@@ -316,7 +319,7 @@ async def test_too_many_clients_for_a_while(connect, server):
     assert await waiting == b"PONG"
 
 
-async def test_a_slow_lane_does_not_delay_the_other(connect, server, key):
+async def test_a_slow_lane_does_not_delay_the_other(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url)
     await asyncio.gather(client.execute("PING"), client.execute("PING", lane="lease"))
     bulky = [asyncio.create_task(client.execute("SET", key, bytes(1 << 20))) for _ in range(100)]
@@ -326,7 +329,7 @@ async def test_a_slow_lane_does_not_delay_the_other(connect, server, key):
     await asyncio.gather(*bulky)
 
 
-async def test_a_blocked_event_loop_is_no_hung_server(connect, server):
+async def test_a_blocked_event_loop_is_no_hung_server(connect: Connect, server: Server) -> None:
     client = connect(server.url, socket_timeout=0.15)
     own = await client.execute("CLIENT", "ID")
     task = asyncio.create_task(client.execute("CLIENT", "ID"))
@@ -336,8 +339,8 @@ async def test_a_blocked_event_loop_is_no_hung_server(connect, server):
     assert await task == own
 
 
-async def test_a_command_may_take_longer_than_the_timeout_if_others_are_answered_meanwhile(connect):
-    async def check(client) -> None:
+async def test_a_command_may_take_longer_than_the_timeout_if_others_are_answered_meanwhile(connect: Connect) -> None:
+    async def check(client: StoreClient) -> None:
         assert await client.execute("ECHO", "x") == b"x"
 
     async with fake(lambda served, args: bulk(args[1])) as served:
@@ -349,7 +352,7 @@ async def test_a_command_may_take_longer_than_the_timeout_if_others_are_answered
         assert OK
 
 
-async def test_a_script_that_answers_noscript_itself_is_not_repeated_for_ever(client, key):
+async def test_a_script_that_answers_noscript_itself_is_not_repeated_for_ever(client: StoreClient, key: str) -> None:
     from aioreactor.store.scripts import script_from
 
     text = "--[[\nkeys: log\nargs:\nreturns: OK\n]]\nlocal log = KEYS[1]\n"
@@ -362,8 +365,8 @@ async def test_a_script_that_answers_noscript_itself_is_not_repeated_for_ever(cl
             await client.execute("EVALSHA", "0" * 40, 0)
 
 
-async def test_a_malformed_redirect_is_an_error(connect):
-    def handler(served, args):
+async def test_a_malformed_redirect_is_an_error(connect: Connect) -> None:
+    def handler(served: FakeServer, args: list[bytes]) -> bytes:
         if args[0] == b"CLUSTER":
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % served.port
         return b"-MOVED somewhere\r\n"
@@ -375,7 +378,7 @@ async def test_a_malformed_redirect_is_an_error(connect):
                 await client.execute("GET", "k")
 
 
-async def test_a_long_outage_does_not_slow_down_the_first_call_after_it(connect, server):
+async def test_a_long_outage_does_not_slow_down_the_first_call_after_it(connect: Connect, server: Server) -> None:
     client = connect(server.url, retry_for=0.8)
     server.stop()
     with pytest.raises(StoreUnavailable):
@@ -386,7 +389,9 @@ async def test_a_long_outage_does_not_slow_down_the_first_call_after_it(connect,
     assert time.monotonic() - began < 0.3
 
 
-async def test_a_command_that_is_not_repeatable_survives_an_idle_connection_closed_by_the_server(connect, server):
+async def test_a_command_that_is_not_repeatable_survives_an_idle_connection_closed_by_the_server(
+    connect: Connect, server: Server
+) -> None:
     client = connect(server.url)
     first = await client.execute("CLIENT", "ID")
     server.command("CLIENT", "KILL", "ID", str(first))
@@ -395,11 +400,11 @@ async def test_a_command_that_is_not_repeatable_survives_an_idle_connection_clos
     assert await client.execute("INCR", "n") == 1
 
 
-async def test_the_server_ends_its_side_while_bytes_wait_to_be_written(connect):
+async def test_the_server_ends_its_side_while_bytes_wait_to_be_written(connect: Connect) -> None:
     """asyncio then closes the transport when they are written, or cannot be."""
     connections = 0
 
-    async def serve(reader, writer):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
         if connections > 1:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.integration.store_client.samples import ONCE, PUSH, entries
 
 from aioreactor.store.calls import Call
 from aioreactor.store.client import StoreClient
 from aioreactor.store.errors import OutcomeUnknown, ReplyError
+from tests.integration.store_client.samples import ONCE, PUSH, Connect, entries
+from tests.integration.store_client.servers import Server
 
 
 class Crash(BaseException):
@@ -49,7 +50,7 @@ def only(number: int, error: BaseException) -> Callable[..., None]:
     return act
 
 
-async def test_it_sees_every_call(connect, shared_server, key):
+async def test_it_sees_every_call(connect: Connect, shared_server: Server, key: str) -> None:
     hook = Hook()
     client = connect(shared_server.url, hook=hook)
     await client.run(PUSH, [key], [1])
@@ -59,7 +60,9 @@ async def test_it_sees_every_call(connect, shared_server, key):
 
 @pytest.mark.parametrize("number", range(1, 12))
 @pytest.mark.parametrize("side", ["before", "after"])
-async def test_a_connection_lost_at_every_point(connect, shared_server, key, side, number):
+async def test_a_connection_lost_at_every_point(
+    connect: Connect, shared_server: Server, key: str, side: str, number: int
+) -> None:
     hook = Hook()
     setattr(hook, side, only(number, ConnectionResetError("lost")))
     client = connect(shared_server.url, hook=hook)
@@ -68,7 +71,9 @@ async def test_a_connection_lost_at_every_point(connect, shared_server, key, sid
     assert await entries(client, key) == list(range(10))
 
 
-async def test_lost_before_sending_is_safe_to_repeat_for_any_command(connect, shared_server, key):
+async def test_lost_before_sending_is_safe_to_repeat_for_any_command(
+    connect: Connect, shared_server: Server, key: str
+) -> None:
     hook = Hook()
     client = connect(shared_server.url, hook=hook)
     await client.execute("PING")
@@ -80,7 +85,7 @@ async def test_lost_before_sending_is_safe_to_repeat_for_any_command(connect, sh
     assert {second, third} <= {1, 2, 3}
 
 
-async def test_a_crash_before_sending_means_not_applied(connect, shared_server, key):
+async def test_a_crash_before_sending_means_not_applied(connect: Connect, shared_server: Server, key: str) -> None:
     hook = Hook()
     client = connect(shared_server.url, hook=hook)
     hook.before = only(2, Crash())
@@ -89,7 +94,7 @@ async def test_a_crash_before_sending_means_not_applied(connect, shared_server, 
     assert await entries(client, key) == [0, 2]
 
 
-async def test_a_crash_after_the_reply_means_applied(connect, shared_server, key):
+async def test_a_crash_after_the_reply_means_applied(connect: Connect, shared_server: Server, key: str) -> None:
     hook = Hook()
     client = connect(shared_server.url, hook=hook)
     hook.after = only(2, Crash())
@@ -98,7 +103,7 @@ async def test_a_crash_after_the_reply_means_applied(connect, shared_server, key
     assert await entries(client, key) == [0, 1, 2]
 
 
-async def test_it_sees_error_replies(connect, shared_server):
+async def test_it_sees_error_replies(connect: Connect, shared_server: Server) -> None:
     hook = Hook()
     replies: list[Any] = []
     hook.after = lambda call, reply: replies.append(reply)
@@ -127,7 +132,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_process_can_be_killed_at_an_exact_point(client: StoreClient, shared_server, key):
+async def test_a_process_can_be_killed_at_an_exact_point(client: StoreClient, shared_server: Server, key: str) -> None:
     here = os.path.dirname(__file__)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", KILLED, shared_server.url, key, here, os.path.dirname(here)

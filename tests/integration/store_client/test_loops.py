@@ -8,10 +8,11 @@ import threading
 import time
 
 import pytest
-from tests.integration.store_client.samples import PUSH, entries, gather, until
 
 from aioreactor.store.client import StoreClient
 from aioreactor.store.errors import StoreClosed
+from tests.integration.store_client.samples import PUSH, Connect, entries, gather, until
+from tests.integration.store_client.servers import Server
 
 
 def sockets() -> int:
@@ -24,7 +25,7 @@ def sockets() -> int:
     return count
 
 
-def test_loops_one_after_another_with_one_client(shared_server, key):
+def test_loops_one_after_another_with_one_client(shared_server: Server, key: str) -> None:
     client = StoreClient(shared_server.url)
     before = sockets()
 
@@ -43,7 +44,7 @@ def test_loops_one_after_another_with_one_client(shared_server, key):
     assert sockets() == before
 
 
-def test_loops_in_threads_with_one_client(shared_server, key):
+def test_loops_in_threads_with_one_client(shared_server: Server, key: str) -> None:
     client = StoreClient(shared_server.url)
     before = sockets()
 
@@ -66,9 +67,10 @@ def test_loops_in_threads_with_one_client(shared_server, key):
     assert sockets() == before
 
 
-async def test_aclose_ends_the_connections_of_other_loops(shared_server):
+async def test_aclose_ends_the_connections_of_other_loops(shared_server: Server) -> None:
     client = StoreClient(shared_server.url)
-    ready, outcome = threading.Event(), []
+    ready = threading.Event()
+    outcome: list[StoreClosed] = []
 
     async def other() -> None:
         await client.execute("PING")
@@ -91,7 +93,7 @@ async def test_aclose_ends_the_connections_of_other_loops(shared_server):
     assert isinstance(outcome[0], StoreClosed)
 
 
-def test_a_forked_child_makes_its_own_connection(shared_server, key):
+def test_a_forked_child_makes_its_own_connection(shared_server: Server, key: str) -> None:
     client = StoreClient(shared_server.url)
 
     async def parent() -> None:
@@ -122,7 +124,7 @@ def test_a_forked_child_makes_its_own_connection(shared_server, key):
     asyncio.run(parent())
 
 
-async def test_close_waits_for_what_is_under_way(connect, shared_server, key):
+async def test_close_waits_for_what_is_under_way(connect: Connect, shared_server: Server, key: str) -> None:
     client = connect(shared_server.url)
     tasks = [asyncio.create_task(client.run(PUSH, [key], [i])) for i in range(200)]
     await asyncio.sleep(0)
@@ -130,7 +132,7 @@ async def test_close_waits_for_what_is_under_way(connect, shared_server, key):
     assert [t.result().word for t in tasks] == ["OK"] * 200
 
 
-async def test_close_ends_what_is_not_answered(connect, server, key):
+async def test_close_ends_what_is_not_answered(connect: Connect, server: Server, key: str) -> None:
     client = connect(server.url)
     await client.execute("PING")
     server.pause()
@@ -143,7 +145,7 @@ async def test_close_ends_what_is_not_answered(connect, server, key):
     server.resume()
 
 
-async def test_close_while_it_reconnects(connect, server):
+async def test_close_while_it_reconnects(connect: Connect, server: Server) -> None:
     client = connect(server.url)
     await client.execute("PING")
     server.stop()
@@ -154,7 +156,7 @@ async def test_close_while_it_reconnects(connect, server):
         await task
 
 
-async def test_close_that_is_cancelled_closes_all_the_same(connect, server):
+async def test_close_that_is_cancelled_closes_all_the_same(connect: Connect, server: Server) -> None:
     client = connect(server.url)
     await client.execute("PING")
     server.pause()
@@ -168,7 +170,7 @@ async def test_close_that_is_cancelled_closes_all_the_same(connect, server):
     server.resume()
 
 
-async def test_closed_is_closed(connect, shared_server):
+async def test_closed_is_closed(connect: Connect, shared_server: Server) -> None:
     client = connect(shared_server.url)
     await client.aclose()
     await client.aclose()
@@ -176,7 +178,7 @@ async def test_closed_is_closed(connect, shared_server):
         await client.execute("PING")
 
 
-def test_a_loop_that_ends_without_close_leaves_nothing(shared_server):
+def test_a_loop_that_ends_without_close_leaves_nothing(shared_server: Server) -> None:
     before = sockets()
 
     async def use() -> None:
@@ -188,23 +190,24 @@ def test_a_loop_that_ends_without_close_leaves_nothing(shared_server):
     assert sockets() == before
 
 
-def test_a_loop_that_ends_while_commands_wait(server):
+def test_a_loop_that_ends_while_commands_wait(server: Server) -> None:
     before = sockets()
     client = StoreClient(server.url)
 
     async def use() -> None:
         await client.execute("PING")
         server.pause()
-        asyncio.create_task(client.execute("PING"))
+        waiting = asyncio.create_task(client.execute("PING"))
         await asyncio.sleep(0.01)
+        assert not waiting.done()
 
     asyncio.run(use())
     server.resume()
-    assert asyncio.run(client.execute("PING")) == b"PONG"  # type: ignore[arg-type]
+    assert asyncio.run(client.execute("PING")) == b"PONG"
     assert sockets() == before
 
 
-async def test_nothing_is_connected_before_it_is_needed(connect, server):
+async def test_nothing_is_connected_before_it_is_needed(connect: Connect, server: Server) -> None:
     clients = int(server.command("INFO", "clients").split(b"connected_clients:")[1].split(b"\r")[0])
     client = connect(server.url)
     await asyncio.sleep(0.01)
@@ -226,7 +229,7 @@ async def test_nothing_is_connected_before_it_is_needed(connect, server):
         "",
     ],
 )
-async def test_commands_that_cannot_share_are_refused(client, command):
-    with pytest.raises(ValueError, match="own|empty"):
+async def test_commands_that_cannot_share_are_refused(client: StoreClient, command: str) -> None:
+    with pytest.raises(ValueError, match=r"own|empty"):
         await client.execute(*command.split())
     assert await client.execute("PING") == b"PONG"

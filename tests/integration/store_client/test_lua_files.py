@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from aioreactor.store.client import StoreClient
 from aioreactor.store.errors import ScriptError
 from aioreactor.store.scripts import ScriptLibrary, script_from
+
+Package = Callable[..., ScriptLibrary]
 
 GOOD = """--[[
 Take the lease of a run,
@@ -33,7 +37,7 @@ CLOCK = "local function now_ms()\n  local t = redis.call('TIME')\n  return t[1] 
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch, request):
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Package:
     name = "pkg_" + hashlib.md5(request.node.name.encode()).hexdigest()[:8]
     folder = tmp_path / name / "lua" / "fragments"
     folder.mkdir(parents=True)
@@ -50,7 +54,7 @@ def package(tmp_path: Path, monkeypatch, request):
     return write
 
 
-def test_a_script_is_read_checked_and_hashed(package):
+def test_a_script_is_read_checked_and_hashed(package: Package) -> None:
     library = package(lease_take=GOOD, fragment_clock=CLOCK)
     script = library["lease_take"]
     assert (script.name, script.keys, script.args) == ("lease_take", ("run", "steps"), ("token", "ttl_ms"))
@@ -66,14 +70,14 @@ def test_a_script_is_read_checked_and_hashed(package):
     assert library.audit() == []
 
 
-async def test_it_runs(package, client, key):
+async def test_it_runs(package: Package, client: StoreClient, key: str) -> None:
     script = package(lease_take=GOOD, fragment_clock=CLOCK)["lease_take"]
     word, values = await client.run(script, [f"{key}r", f"{key}s"], ["t", 1000, "a", "b"])
     assert (word, values[0]) == ("OK", 1)
     assert await client.execute("HLEN", f"{key}s") == 2
 
 
-def test_files_are_found_by_name(package):
+def test_files_are_found_by_name(package: Package) -> None:
     library = package(a_b=GOOD, fragment_clock=CLOCK)
     assert "a_b" in library
     assert "c_d" not in library
@@ -82,7 +86,7 @@ def test_files_are_found_by_name(package):
         library["c_d"]
 
 
-def test_fragments_are_put_in_once_and_may_include_others(package):
+def test_fragments_are_put_in_once_and_may_include_others(package: Package) -> None:
     library = package(
         a_b=GOOD.replace('"clock"', '"outer"\n--- @include "clock"'),
         fragment_clock=CLOCK,
@@ -91,19 +95,19 @@ def test_fragments_are_put_in_once_and_may_include_others(package):
     assert library["a_b"].source.count("local function now_ms") == 1
 
 
-def test_fragments_of_another_package_can_be_shared(package):
+def test_fragments_of_another_package_can_be_shared(package: Package) -> None:
     library = package(a_b=GOOD)
     other = package(fragment_clock=CLOCK)
     assert ScriptLibrary(library.package, shared=[other])["a_b"]
 
 
-def test_fragments_in_a_circle(package):
+def test_fragments_in_a_circle(package: Package) -> None:
     library = package(a_b=GOOD, fragment_clock='--- @include "b"', fragment_b='--- @include "clock"')
     with pytest.raises(ScriptError, match="a_b > clock > b > clock"):
         library["a_b"]
 
 
-def test_a_fragment_that_is_missing(package):
+def test_a_fragment_that_is_missing(package: Package) -> None:
     with pytest.raises(ScriptError, match="no fragment 'clock'"):
         package(a_b=GOOD)["a_b"]
 
@@ -147,35 +151,36 @@ BIND = "local run = KEYS[1]\nlocal token = ARGV[1]\n"
         ),
     ],
 )
-def test_what_is_refused(text, problem):
+def test_what_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ScriptError, match=problem):
         script_from("a_b", text)
 
 
-def test_comments_are_not_code():
+def test_comments_are_not_code() -> None:
     assert script_from("a_b", HEAD + BIND + "-- KEYS[7] return {'NO'}\n--[[ #ARGV ]]\nreturn 'OK'\n")
 
 
-def test_expressions_around_arguments():
+def test_expressions_around_arguments() -> None:
     text = (
         HEAD.replace("token", "token, ttl_ms, body")
-        + "local run = KEYS[1]\nlocal token, ttl_ms,\n  body = ARGV[1], math.max(1, tonumber(ARGV[2])),\n  cjson.decode(ARGV[3])\nreturn 'OK'\n"
+        + "local run = KEYS[1]\nlocal token, ttl_ms,\n  body = ARGV[1], math.max(1, tonumber(ARGV[2])),\n"
+        + "  cjson.decode(ARGV[3])\nreturn 'OK'\n"
     )
     assert script_from("a_b", text).args == ("token", "ttl_ms", "body")
 
 
-def test_an_audit_names_everything(package):
+def test_an_audit_names_everything(package: Package) -> None:
     library = package(bad=GOOD, long_file=GOOD + "-- line\n" * 80, a_b="nothing", fragment_clock=CLOCK)
     problems = library.audit()
     assert [p.split(":")[0] for p in problems] == ["a_b.lua", "bad.lua", "long_file.lua"]
 
 
-def test_text_includes_nothing():
+def test_text_includes_nothing() -> None:
     with pytest.raises(ScriptError, match="includes nothing"):
         script_from("a_b", HEAD + '--- @include "x"\n' + BIND + "return 'OK'\n")
 
 
-def test_a_packed_call_turned_into_an_eval():
+def test_a_packed_call_turned_into_an_eval() -> None:
     script = script_from("a_b", HEAD + BIND + "return 'OK'\n")
     packed = script.pack(["k"], [f"\r\n$40\r\n{script.sha}\r\nEVALSHA"])
     source = script.source.encode()
@@ -184,5 +189,5 @@ def test_a_packed_call_turned_into_an_eval():
     )
 
 
-def test_the_packages_own_scripts_keep_the_rules():
+def test_the_packages_own_scripts_keep_the_rules() -> None:
     assert ScriptLibrary("aioreactor.store").audit() == []

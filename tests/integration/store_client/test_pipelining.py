@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
-from tests.integration.store_client.fakes import proxied
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.integration.store_client.samples import PUSH, entries, gather, push_script
 
 from aioreactor.store import link
+from aioreactor.store.calls import Call
+from aioreactor.store.client import StoreClient
 from aioreactor.store.errors import ReplyError
+from aioreactor.store.wire import Wire
+from tests.integration.store_client.fakes import proxied
+from tests.integration.store_client.samples import PUSH, Connect, entries, gather, push_script
+from tests.integration.store_client.servers import Server
 
 
-async def test_what_is_issued_in_one_iteration_leaves_in_one_write(connect, shared_server):
+async def test_what_is_issued_in_one_iteration_leaves_in_one_write(connect: Connect, shared_server: Server) -> None:
     async with proxied(shared_server.path) as proxy:
         client = connect(proxy.url)
         await client.execute("PING")
@@ -25,18 +30,20 @@ async def test_what_is_issued_in_one_iteration_leaves_in_one_write(connect, shar
         assert len(proxy.writes) == 1
 
 
-async def test_commands_are_applied_in_the_order_of_their_issue(client, key):
+async def test_commands_are_applied_in_the_order_of_their_issue(client: StoreClient, key: str) -> None:
     await asyncio.gather(*(client.run(PUSH, [key], [i]) for i in range(1000)))
     assert await entries(client, key) == list(range(1000))
 
 
-async def test_commands_issued_before_the_first_connection_keep_their_order(connect, shared_server, key):
+async def test_commands_issued_before_the_first_connection_keep_their_order(
+    connect: Connect, shared_server: Server, key: str
+) -> None:
     client = connect(shared_server.url)
     lengths = await asyncio.gather(*(client.run(PUSH, [key], [i]) for i in range(300)))
     assert [reply.values for reply in lengths] == [[i + 1] for i in range(300)]
 
 
-async def test_an_error_reaches_only_its_own_caller(client, key):
+async def test_an_error_reaches_only_its_own_caller(client: StoreClient, key: str) -> None:
     await client.execute("SET", key, "text")
     replies = await gather(client.execute("ECHO", "a"), client.execute("LPUSH", key, 1), client.execute("ECHO", "b"))
     assert replies[0] == b"a"
@@ -45,7 +52,7 @@ async def test_an_error_reaches_only_its_own_caller(client, key):
     assert (replies[1].code, replies[1].command) == ("WRONGTYPE", "LPUSH")
 
 
-async def test_a_thousand_tasks_of_many_commands_each(client):
+async def test_a_thousand_tasks_of_many_commands_each(client: StoreClient) -> None:
     async def one(number: int) -> None:
         for turn in range(10):
             mark = f"{number}-{turn}".encode()
@@ -54,7 +61,7 @@ async def test_a_thousand_tasks_of_many_commands_each(client):
     await asyncio.gather(*(one(i) for i in range(1000)))
 
 
-async def test_replies_in_pieces_are_put_together(connect, shared_server):
+async def test_replies_in_pieces_are_put_together(connect: Connect, shared_server: Server) -> None:
     async with proxied(shared_server.path) as proxy:
         client = connect(proxy.url)
         await client.execute("PING")
@@ -63,7 +70,7 @@ async def test_replies_in_pieces_are_put_together(connect, shared_server):
         assert await asyncio.gather(*(client.execute("ECHO", w) for w in words)) == words
 
 
-async def test_big_values_and_small_ones_share_a_connection(client, key):
+async def test_big_values_and_small_ones_share_a_connection(client: StoreClient, key: str) -> None:
     big = random.randbytes(1 << 20)
 
     async def one(number: int) -> None:
@@ -79,13 +86,13 @@ async def test_big_values_and_small_ones_share_a_connection(client, key):
     await asyncio.gather(*(one(i) for i in range(20)), *(small(i) for i in range(50)))
 
 
-async def test_a_huge_batch_is_split_and_waits_for_the_socket(connect, server, key, monkeypatch):
+async def test_a_huge_batch_is_split_and_waits_for_the_socket(
+    connect: Connect, server: Server, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
-    from aioreactor.store.wire import Wire
-
     plain = Wire._write
 
-    def noted(self, chunks, calls):
+    def noted(self: Wire, chunks: list[bytes], calls: Sequence[Call | None]) -> None:
         sizes.append(sum(map(len, chunks)))
         plain(self, chunks, calls)
         assert self._transport.get_write_buffer_size() < 2 * 1024 * 1024
@@ -99,7 +106,7 @@ async def test_a_huge_batch_is_split_and_waits_for_the_socket(connect, server, k
     assert await client.execute("DBSIZE") == 2000
 
 
-async def test_lanes_are_separate_connections(client):
+async def test_lanes_are_separate_connections(client: StoreClient) -> None:
     ids = await asyncio.gather(
         client.execute("CLIENT", "ID"),
         client.execute("CLIENT", "ID"),
@@ -108,7 +115,7 @@ async def test_lanes_are_separate_connections(client):
     assert ids[0] == ids[1] != ids[2]
 
 
-async def test_a_lane_that_was_not_declared_is_an_error(client):
+async def test_a_lane_that_was_not_declared_is_an_error(client: StoreClient) -> None:
     with pytest.raises(ValueError, match="no lane 'leases': default, lease"):
         await client.execute("PING", lane="leases")
 
@@ -121,9 +128,9 @@ STEP = st.tuples(
 
 
 @given(st.lists(STEP, min_size=1, max_size=40))
-def test_any_interleaving_gives_everybody_their_own_reply(shared_server, steps):
-    from aioreactor.store.client import StoreClient
-
+def test_any_interleaving_gives_everybody_their_own_reply(
+    shared_server: Server, steps: list[tuple[int, str, int | None]]
+) -> None:
     other = push_script("other")
 
     async def one(client: StoreClient, number: int, wait: int, kind: str, issued: list[int]) -> None:

@@ -1,0 +1,265 @@
+"""A run's state as flat images, one per node, and back again. Pure.
+
+An image holds what a node cannot work out again: its status, attempts, value, place in the rollback's order; for a
+composed child its validated inputs; for a map how many elements were opened; for an element its item. Everything else
+(who is ready, what is left, the stacks) follows from the plan and the images, so a checkpoint writes only the images of
+nodes that changed.
+
+In flight at a crash. A run that goes forward runs such bodies again. In one that was already failing nothing may start,
+so a body that had been entered is cut: it has started, hence it is compensated.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aioreactor.engine.limiter import Ready
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.engine.state import RollBack, RunState
+from aioreactor.errors import StepCancelled
+from aioreactor.plan.model import Plan, PlanNode
+from aioreactor.results import Skipped, Success
+
+ELEMENT = -1
+"""The index under which an element as a whole is noted as changed."""
+
+_DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.UNDONE)
+_ENDED_BADLY = (NodeStatus.FAILED, NodeStatus.CUT, NodeStatus.COMPENSATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One node (or element) as it is stored; ``value``, ``error``, ``inputs`` and ``item`` are encoded."""
+
+    path: str
+    status: int
+    attempts: int = 0
+    order: int = 0
+    value: bytes | None = None
+    error: bytes | None = None
+    inputs: bytes | None = None
+    item: bytes | None = None
+    opened: int = 0
+
+
+class Codec(Protocol):
+    """Encodes and decodes what images hold, by the types that the plan knows."""
+
+    def value(self, node: PlanNode, path: str, value: Any) -> bytes:
+        """A node's result.
+
+        Raises:
+            SerializationError, PayloadTooLarge: it cannot be stored.
+        """
+        ...
+
+    def value_back(self, node: PlanNode, data: bytes) -> Any:
+        """A node's result, read again."""
+        ...
+
+    def inputs(self, plan: Plan, values: Mapping[str, Any]) -> bytes:
+        """A reactor's inputs."""
+        ...
+
+    def inputs_back(self, plan: Plan, data: bytes) -> dict[str, Any]:
+        """A reactor's inputs, read again."""
+        ...
+
+    def item(self, node: PlanNode, path: str, item: Any) -> bytes:
+        """An element's item."""
+        ...
+
+    def item_back(self, node: PlanNode, data: bytes) -> Any:
+        """An element's item, read again."""
+        ...
+
+    def error(self, error: BaseException) -> bytes:
+        """An error, as data."""
+        ...
+
+    def error_back(self, data: bytes) -> BaseException:
+        """An error, made again from data."""
+        ...
+
+
+# ---------------------------------------------------------------------- to images
+
+
+def image_of(ready: Ready, codec: Codec) -> Image:
+    """The image of one node as it stands."""
+    scope, index = ready
+    if index == ELEMENT:
+        return _image_of_element(scope, codec)
+    node, path = scope.plan.nodes[index], scope.path_of(index)
+    status = NodeStatus(scope.status[index])
+    error = scope.errors.get(index) if scope.errors else None
+    inner = scope.children.get(index) if scope.children else None
+    return Image(
+        path,
+        status,
+        attempts=scope.attempt_of(index),
+        order=scope.order.get(index, 0) if scope.order else 0,
+        value=_value_of(scope, index, node, codec) if status in _DONE else None,
+        error=codec.error(error) if error is not None else None,
+        inputs=codec.inputs(inner.plan, inner.inputs) if isinstance(inner, Scope) else None,
+        item=codec.item(node, path, scope.item) if scope.plan.element else None,
+        opened=inner.opened if isinstance(inner, MapRun) else 0,
+    )
+
+
+def _value_of(scope: Scope, index: int, node: PlanNode, codec: Codec) -> bytes:
+    ready = scope.blobs.get(index) if scope.blobs else None
+    return ready if ready is not None else codec.value(node, scope.path_of(index), scope.results[index])
+
+
+def _image_of_element(element: Scope, codec: Codec) -> Image:
+    run = element.parent
+    assert isinstance(run, MapRun)
+    return Image(
+        element.path,
+        NodeStatus.RUNNING,
+        inputs=codec.inputs(element.plan, element.inputs),
+        item=codec.item(run.node, element.path, element.item),
+    )
+
+
+# ---------------------------------------------------------------------- and back
+
+
+class Restorer:
+    """Builds the tree of scopes again. ``failing``: the run was already going back when it was saved."""
+
+    def __init__(self, state: RunState, images: Mapping[str, Image], codec: Codec, *, failing: bool) -> None:
+        self.state = state
+        self.images = images
+        self.codec = codec
+        self.failing = failing
+
+    def restore(self) -> list[Ready]:
+        """Fill the root scope and everything below; give what may start now."""
+        root = self.state.root
+        self._scope(root)
+        self.state.resume_sequence(max((image.order for image in self.images.values()), default=0))
+        return [] if self.failing else self._ready(root)
+
+    # ------------------------------------------------------------------ records into scopes
+
+    def _scope(self, scope: Scope) -> None:
+        completed: list[tuple[int, int]] = []
+        owed: list[tuple[int, int]] = []
+        for node in scope.plan.nodes:
+            image = self.images.get(scope.path_of(node.index))
+            if image is not None:
+                self._node(scope, node, image, completed, owed)
+        scope.completed = [index for _, index in sorted(completed)]
+        if owed:
+            scope.failed = deque(index for _, index in sorted(owed))
+
+    def _node(
+        self,
+        scope: Scope,
+        node: PlanNode,
+        image: Image,
+        completed: list[tuple[int, int]],
+        owed: list[tuple[int, int]],
+    ) -> None:
+        index, status = node.index, NodeStatus(image.status)
+        self._common(scope, node, image)
+        if status in _DONE:
+            scope.results[index] = self.codec.value_back(node, image.value) if image.value is not None else None
+            scope.left -= 1
+            for dependant in node.dependants:
+                scope.waiting[dependant] -= 1
+            if status is NodeStatus.COMPLETED and (node.undo is not None or node.kind != "step"):
+                completed.append((image.order, index))
+        elif status in _ENDED_BADLY:
+            if status is not NodeStatus.COMPENSATED and image.order:
+                owed.append((image.order, index))
+        elif self.failing and status is NodeStatus.RUNNING:
+            self._cut(scope, index, owed)
+        self._inside(scope, node, image)
+
+    def _common(self, scope: Scope, node: PlanNode, image: Image) -> None:
+        index = node.index
+        scope.status[index] = image.status
+        if image.order:
+            scope.order = scope.order or {}
+            scope.order[index] = image.order
+        if image.attempts:
+            scope.attempts = scope.attempts or {}
+            scope.attempts[index] = image.attempts
+        if image.error is not None:
+            scope.errors = scope.errors or {}
+            scope.errors[index] = self.codec.error_back(image.error)
+        if image.item is not None and scope.plan.element:
+            scope.item = self.codec.item_back(node, image.item)
+
+    def _cut(self, scope: Scope, index: int, owed: list[tuple[int, int]]) -> None:
+        """In flight while the run was already failing: it has started, and it will not be entered again."""
+        scope.status[index] = NodeStatus.CUT
+        scope.errors = scope.errors or {}
+        scope.errors[index] = StepCancelled(scope.path_of(index), "the process that ran it ended")
+        owed.append((1 << 62, index))
+
+    def _inside(self, scope: Scope, node: PlanNode, image: Image) -> None:
+        if node.kind == "compose" and image.inputs is not None and node.child is not None:
+            child = self.state.adopt_child(scope, node.index)
+            child.inputs = self.codec.inputs_back(node.child, image.inputs)
+            self._scope(child)
+        elif node.kind == "map" and image.status != NodeStatus.READY:
+            self._map(self.state.adopt_map(scope, node.index), image.opened)
+
+    def _map(self, run: MapRun, opened: int) -> None:
+        for _ in range(opened):
+            element = self.state.open_element(run, None)
+            image = self.images.get(element.path)
+            if image is not None and not run.plan.element:
+                element.item = self.codec.item_back(run.node, image.item) if image.item is not None else None
+                element.inputs = self.codec.inputs_back(run.plan, image.inputs) if image.inputs is not None else {}
+            self._scope(element)
+            self._element_outcome(run, element)
+
+    def _element_outcome(self, run: MapRun, element: Scope) -> None:
+        assert element.element is not None
+        if element.left == 0:
+            skipped = run.plan.element and element.status[0] == NodeStatus.SKIPPED
+            run.outcomes[element.element] = Skipped(element.value()) if skipped else Success(element.value())
+            run.in_flight -= 1
+
+    # ------------------------------------------------------------------ what may start now
+
+    def _ready(self, scope: Scope) -> list[Ready]:
+        found: list[Ready] = []
+        for node in scope.plan.nodes:
+            status = scope.status[node.index]
+            if status in _DONE or status in _ENDED_BADLY or scope.waiting[node.index]:
+                continue
+            scope.active += 1
+            found += self._ready_node(scope, node)
+        return found
+
+    def _ready_node(self, scope: Scope, node: PlanNode) -> list[Ready]:
+        inner = scope.children.get(node.index) if scope.children else None
+        if isinstance(inner, Scope):
+            return self._ready(inner)
+        scope.status[node.index] = NodeStatus.READY
+        found: list[Ready] = [(scope, node.index)]
+        if isinstance(inner, MapRun):
+            for index, element in inner.elements.items():
+                if index not in inner.outcomes:
+                    found += self._ready_element(element)
+        return found
+
+    def _ready_element(self, element: Scope) -> list[Ready]:
+        """An element that had failed, in a map that collects, goes on being rolled back; any other one goes on."""
+        bad = next((i for i, status in enumerate(element.status) if status in _ENDED_BADLY), None)
+        if bad is None:
+            return self._ready(element)
+        element.stopped = True
+        error = (element.errors or {}).get(bad) or StepCancelled(element.path, "the process that ran it ended")
+        element.failure = Failed(error, element, bad, attempts=element.attempt_of(bad) + 1)
+        self.state.effects.append(RollBack(element))
+        return []
