@@ -131,12 +131,9 @@ class NoValue(ReactorFailed):
     Nothing failed. ``outcome`` is what came; use ``run`` and match on it where that can happen.
     """
 
-    def __init__(self, outcome: Halt | Dispatched | Paused) -> None:
-        from aioreactor.results import Failure
-
+    def __init__(self, outcome: Halt | Dispatched | Paused, failure: Failure) -> None:
         self.outcome = outcome
-        AioreactorError.__init__(self, f"the run has no value: {outcome!r}")
-        self.failure = Failure(StepError(str(self)))
+        super().__init__(failure)
 
 
 class ContentionError(AioreactorError):

@@ -149,7 +149,7 @@ class Halt(_Outcome):
         Raises:
             NoValue: always.
         """
-        raise NoValue(self)
+        raise no_value(self)
 
 
 RollbackReason: TypeAlias = Literal[
@@ -325,7 +325,7 @@ class Dispatched(_Outcome):
         Raises:
             NoValue: always.
         """
-        raise NoValue(self)
+        raise no_value(self)
 
 
 class OpenInterrupt(NamedTuple):
@@ -352,8 +352,13 @@ class Paused(_Outcome):
         Raises:
             NoValue: always.
         """
-        raise NoValue(self)
+        raise no_value(self)
 
 
 Outcome: TypeAlias = Success[T_co] | Halt | Failure | Dispatched | Paused
 """What ``run`` returns."""
+
+
+def no_value(outcome: Halt | Dispatched | Paused) -> NoValue:
+    """The error of asking such an outcome for a value."""
+    return NoValue(outcome, Failure(f"the run has no value: {outcome!r}"))

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, fields
 from types import TracebackType
@@ -142,9 +142,11 @@ class Runtime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self._token is not None:
-            _current.reset(self._token)
-            self._token = None
+        token, self._token = self._token, None
+        if token is not None:
+            # A fixture or a lifespan may be left in another context than it was entered in; there it never counted.
+            with suppress(ValueError):
+                _current.reset(token)
         await self.aclose()
 
     async def aclose(self) -> None:

@@ -127,8 +127,8 @@ class Step(Generic[T]):
 
     if TYPE_CHECKING:
 
-        def run(self) -> Awaitable[T | Signal] | T | Signal:
-            """The body; defined by the subclass."""
+        def run(self, *args: Any, **kwargs: Any) -> Awaitable[T | Signal] | T | Signal:
+            """The body; defined by the subclass, without parameters or with a ``ctx: Context``."""
             ...
 
     def __init_subclass__(cls, **policy: Any) -> None:

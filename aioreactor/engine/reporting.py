@@ -10,7 +10,7 @@ from aioreactor.engine.arguments import Frame, value_of
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.map_results import ElementOutcome
 from aioreactor.plan.model import Arg, Plan, Source
-from aioreactor.redaction import REDACTED, display, display_fields, is_redacted, secrets_in, secrets_of_fields
+from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_in, secrets_of_fields
 from aioreactor.results import Failure, Skipped, Success
 from aioreactor.trace import RunRecord, Status
 
@@ -137,14 +137,13 @@ def failure_of(ex: Execution, first: Failed, failures: tuple[Failed, ...], statu
 
 def refused(plan: Plan, run_id: str, error: BaseException, inputs: Mapping[str, Any]) -> Failure:
     """The outcome of a run whose inputs are not valid: nothing has run."""
-    from aioreactor.redaction import Scrubber
-
-    hidden = plan.fields.hidden
+    declared = {field.name for field in plan.fields.inputs}
+    hidden = plan.fields.hidden | (inputs.keys() - declared)  # a misspelt secret is still one
     return Failure(
         error,
         None,
         retry=False,
-        inputs={name: REDACTED if name in hidden else display(item) for name, item in inputs.items()},
+        inputs=display_fields(inputs, hidden),
         _scrub=Scrubber(secrets_of_fields(inputs, hidden)),
         _record=RunRecord(run_id, plan.name, "failed"),
     )
