@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -165,4 +166,8 @@ class Services(ABC):
             message=message,
         )
         assert self._host is not None
-        self._host.get_loop().call_soon_threadsafe(self.tasks.start_soon, send)
+        self._host.get_loop().call_soon_threadsafe(self._send, send)
+
+    def _send(self, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with suppress(RuntimeError):  # the bodies have ended, and with them what could be reported
+            self.tasks.start_soon(send)
