@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from inspect import CO_COROUTINE
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anyio import CancelScope
 
 from aioreactor.engine import events, reporting
 from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, split, validated
-from aioreactor.engine.drive import EngineClosed, in_thread, run_in
+from aioreactor.engine.drive import EngineClosed, in_thread, resume, run_in
 from aioreactor.engine.scope import Failed, Scope
 from aioreactor.engine.signals import signal_in
 from aioreactor.engine.state import Readies
@@ -69,7 +70,8 @@ class Prepared:
         asked = any(arg.source is Source.ARGUMENT for call in calls for arg in call.args)
         self.recorded = bool(calls) and (asked or node.step_class is not None)
         self.scoped = node.timeout is not None or bool(node.coordination)
-        self.direct = self.is_async and not self.scoped
+        native = isinstance(self.fn, FunctionType) and bool(self.fn.__code__.co_flags & CO_COROUTINE)
+        self.direct = native and not self.scoped
 
 
 def _is_plain(arg: Arg) -> bool:
@@ -105,10 +107,10 @@ async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         if prepared.fast is not None:
             origin = scope.origin
             inputs, results = origin.inputs, origin.results
-            given = [inputs[key] if is_input else results[key] for is_input, key in prepared.fast]
-            bound = Bound(scope.view, given, _NO_KEYWORDS)
+            given: Any = [inputs[key] if is_input else results[key] for is_input, key in prepared.fast]
+            owner, keywords = scope.view, _NO_KEYWORDS
         else:
-            bound = bind(ex, scope, index, node, prepared, number)
+            owner, given, keywords = bind(ex, scope, index, node, prepared, number)
     except (ArgumentError, InputValidationError, DefinitionError) as error:
         return await ended(ex, scope, index, number, error, started=False, retry=False)
     hooks = scope.hooks
@@ -117,23 +119,29 @@ async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         if scope.stopped:
             return ex.state.drop(scope, index)
     began = ex.clock.monotonic() if hooks is not None else 0.0
-    ex.state.enter(scope, index, number)
+    state = ex.state
+    path = state.enter(scope, index, number)
     try:
         if prepared.direct and scope.parent is None:
             context = ex.base.copy()
-            body = context.run(prepared.fn, bound.owner, *bound.positional, **bound.keywords)
-            value = await run_in(context, body)
+            body = prepared.fn(owner, *given, **keywords)
+            try:
+                yielded = context.run(body.send, None)
+            except StopIteration as stop:
+                value = stop.value
+            else:
+                value = await resume(body, context, yielded)
         else:
-            value = await enter(ex, scope, index, node, prepared, bound)
+            value = await enter(ex, scope, index, node, prepared, Bound(owner, given, keywords))
     except EngineClosed:
         raise
     except BaseException as error:
         return await _raised(ex, scope, index, number, error, began)
     if type(value) in _SPECIAL:
         return await _special(ex, scope, index, number, value, began)
-    if hooks is None and node.output is None and not ex.state.recording:
-        ex.state.log("success", scope.path_of(index), number)
-        return ex.state.complete(scope, index, value)
+    if hooks is None and node.output is None and not state.recording:
+        state.trace.append((state.now(), "success", path, number, ""))
+        return state.complete(scope, index, value)
     return await _succeeded(ex, scope, index, number, value, began)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -69,7 +68,7 @@ class Execution(Services):
         self._settling: set[Scope] = set()
         self._timers: list[Timer] = []
         self._wakers: dict[MapRun, asyncio.Event] = {}
-        self._outbox: deque[tuple[MapRun, int]] = deque()
+        self._outbox: list[tuple[MapRun, int]] = []
         self._bounded = False
 
     # ------------------------------------------------------------------ the whole run
@@ -123,11 +122,12 @@ class Execution(Services):
         current: Ready | None = (scope, index)
         while current is not None:
             scope, index = current
-            if scope.plan.nodes[index].kind == "step" and not scope.stopped:
+            is_step = scope.plan.nodes[index].kind == "step"
+            if is_step and not scope.stopped:
                 ready: Any = await run_step(self, scope, index)
             else:
                 ready = await self._perform(scope, index)
-            if scope.limiters and scope.plan.nodes[index].kind == "step":
+            if is_step and scope.limiters:
                 self._start_admitted(release(scope))
             if type(ready) is Later:
                 await self._back_off(ready)
@@ -161,8 +161,9 @@ class Execution(Services):
             ready = [each for each in ready if _needs_no_slot(each) or admit(each)]
             if not ready:
                 return None
-        for other in ready[1:]:
-            self._start(other)
+        if len(ready) > 1:
+            for other in ready[1:]:
+                self._start(other)
         return ready[0]
 
     def start_all(self, ready: Readies) -> None:
@@ -207,7 +208,7 @@ class Execution(Services):
         ready: list[Ready] = []
         effects = self.state.effects
         while effects:
-            effect = effects.popleft()
+            effect = effects.pop(0)
             if isinstance(effect, Stopped):
                 ready += self._on_stopped(effect.chain)
             elif isinstance(effect, RollBack):
@@ -251,7 +252,7 @@ class Execution(Services):
     async def _flush(self) -> None:
         """Tell who listens of elements that ended."""
         while self._outbox:
-            run, index = self._outbox.popleft()
+            run, index = self._outbox.pop(0)
             outcome = reporting.element_outcome(self, run, index)
             await self.tell(
                 run.scope, "on_element_finish", events.ElementFinished, run.index, index=index, outcome=outcome

@@ -20,6 +20,8 @@ from aioreactor.trace import RawEntry
 
 NONE: tuple[Ready, ...] = ()
 Readies: TypeAlias = Sequence[Ready]
+_READY, _RUNNING = int(NodeStatus.READY), int(NodeStatus.RUNNING)
+_COMPLETED, _SKIPPED = int(NodeStatus.COMPLETED), int(NodeStatus.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class RunState:
         self.now = now
         self.root = Scope(plan, None, -1, "")
         self.trace: list[RawEntry] = []
-        self.effects: deque[Effect] = deque()
+        self.effects: list[Effect] = []
         self.failures: list[Failed] = []
         self.late_errors: list[Failed] = []
         self.halt: tuple[Any, str] | None = None
@@ -190,10 +192,12 @@ class RunState:
             scope.status[index] = NodeStatus.READY
         return [(scope, index) for index in roots]
 
-    def enter(self, scope: Scope, index: int, attempt: int) -> None:
-        """The body of a step is entered."""
-        scope.status[index] = NodeStatus.RUNNING
-        self.log("run", scope.path_of(index), attempt)
+    def enter(self, scope: Scope, index: int, attempt: int) -> str:
+        """The body of a step is entered; gives its path."""
+        scope.status[index] = _RUNNING
+        path = scope.path_of(index)
+        self.trace.append((self.now(), "run", path, attempt, ""))
+        return path
 
     def retrying(self, scope: Scope, index: int, failed: Failed) -> None:
         """An attempt failed, another one follows."""
@@ -212,9 +216,9 @@ class RunState:
         scope.active -= 1
         scope.left -= 1
         if skipped:
-            scope.status[index] = NodeStatus.SKIPPED
+            scope.status[index] = _SKIPPED
         else:
-            scope.status[index] = NodeStatus.COMPLETED
+            scope.status[index] = _COMPLETED
             if node.undo is not None or node.kind != "step":
                 scope.completed.append(index)
         if self.recording:
@@ -223,14 +227,11 @@ class RunState:
             return self._close(scope)
         if scope.stopped:
             return self._settle(scope)
-        return self._release(scope, node.dependants)
-
-    def _release(self, scope: Scope, dependants: tuple[int, ...]) -> Readies:
         waiting, ready = scope.waiting, []
-        for dependant in dependants:
-            waiting[dependant] -= 1
-            if not waiting[dependant]:
-                scope.status[dependant] = NodeStatus.READY
+        for dependant in node.dependants:
+            left = waiting[dependant] = waiting[dependant] - 1
+            if not left:
+                scope.status[dependant] = _READY
                 ready.append((scope, dependant))
         scope.active += len(ready)
         return ready
