@@ -38,7 +38,7 @@ async def run_map(ex: Execution, scope: Scope, index: int) -> Readies | Later:
     Cancellation: noted with the execution; elements in flight settle by themselves.
     """
     inner = scope.children.get(index) if scope.children else None
-    if isinstance(inner, MapRun):
+    if isinstance(inner, MapRun) and inner.settled:
         return await _complete(ex, inner)
     try:
         source = await _open_source(ex, scope, index)
@@ -50,7 +50,10 @@ async def run_map(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         return await ended(ex, scope, index, 1, error, started=False, retry=False)
     if scope.stopped:
         return ex.state.drop(scope, index)
-    return await _feed(ex, ex.state.open_map(scope, index), source)
+    run = inner if isinstance(inner, MapRun) else ex.state.open_map(scope, index)
+    if ex.state.recording:
+        await ex.save()
+    return await _feed(ex, run, source)
 
 
 # ---------------------------------------------------------------------- sources
@@ -152,6 +155,8 @@ async def _feed(ex: Execution, run: MapRun, source: Any) -> Readies:
     take, close = _taker(source)
     waker = ex.waker(run)
     try:
+        for _ in range(run.opened):  # a run that goes on after a crash has had these
+            await take()
         while await _has_room(run, waker):
             item = await take()
             if run.stopped:
