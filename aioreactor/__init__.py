@@ -60,13 +60,15 @@ from aioreactor.results import (
     Skipped,
     Success,
 )
-from aioreactor.runtime import Runtime, Settings, configure, current_runtime, lifespan
+from aioreactor.runtime import Runs, Runtime, Settings, configure, current_runtime, lifespan
 from aioreactor.trace import Trace, TraceEntry
 
 _seams.compile = _compile_plan
 _seams.launcher = _runtime.current_runtime
 
 __version__ = "0.1.0"
+
+runs = Runs()
 
 __all__ = [
     "AioreactorError",
@@ -145,6 +147,7 @@ __all__ = [
     "lifespan",
     "map_each",
     "result",
+    "runs",
     "skip",
     "step",
     "succeed",

@@ -18,6 +18,7 @@ from anyio import CapacityLimiter
 
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.annotations import strip
+from aioreactor.definition.fields import closest_text
 from aioreactor.definition.policies import Durability, OnCancel, OnFailure
 from aioreactor.definition.primitives import Primitive
 from aioreactor.definition.reactor import Reactor
@@ -66,6 +67,10 @@ class Settings:
         Raises:
             ValueError: a variable does not fit; the text names it.
         """
+        known = [option.name for option in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise TypeError(f"there is no setting {name!r}{closest_text(name, known)}")
         found = {}
         for option in fields(cls):
             text = os.environ.get(_PREFIX + option.name.upper())
@@ -196,13 +201,13 @@ class Runtime:
         return default if default is not self else None
 
     def _check_resources(self, plan: Plan) -> None:
-        missing = [
-            f"{where}: resource {name!r} is not configured; aioreactor.configure(resources={{{name!r}: …}})"
-            for where, name, annotation in plan.resource_needs
+        missing = {
+            name: f"{where}: resource {name!r} is not configured; aioreactor.configure(resources={{{name!r}: …}})"
+            for where, name, annotation in reversed(plan.resource_needs)
             if self._find_resource(name, annotation) is _MISSING
-        ]
+        }
         if missing:
-            raise DefinitionError(plan.reactor.__qualname__, missing)
+            raise DefinitionError(plan.reactor.__qualname__, list(missing.values())[::-1])
 
     # ------------------------------------------------------------------ starting
 
@@ -298,13 +303,26 @@ class Runtime:
         """
         raise StoreRequired(f"{type(primitive).__name__}({primitive.key!r})")
 
-    def runs(self, reactor: type[Reactor[Any]] | None) -> NoReturn:
-        """Access to stored runs.
+    def runs(self, reactor: type[Reactor[Any]] | None) -> Runs:
+        """Access to stored runs, of one reactor or of all."""
+        return Runs(None if reactor is None else reactor.__name__)
 
-        Raises:
-            StoreRequired: there is no store.
-        """
-        raise StoreRequired("runs" if reactor is None else f"{reactor.__name__}.runs")
+
+_RUN_CALLS = frozenset(("find", "list", "resume", "cancel", "undo", "retry", "fork", "decide", "explain", "delete"))
+
+
+class Runs:
+    """Everything about existing runs. All of it needs a store."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: str | None = None) -> None:
+        self._of = of
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _RUN_CALLS:
+            raise StoreRequired(f"{'aioreactor' if self._of is None else self._of}.runs.{name}()")
+        raise AttributeError(f"runs has no {name!r}; it has: {', '.join(sorted(_RUN_CALLS))}")
 
 
 _MISSING: Any = object()

@@ -93,7 +93,6 @@ async def _settle_fate(ex: Execution) -> Outcome[Any]:
 
 
 async def _failed(ex: Execution) -> Outcome[Any]:
-    rollback.bound_by_policy(ex)
     await rollback.roll_back(ex, ex.state.root)
     if ex.interrupted is not None:
         return _aborted(ex, f"interrupted by {type(ex.interrupted).__name__}")
@@ -102,7 +101,7 @@ async def _failed(ex: Execution) -> Outcome[Any]:
 
 
 async def _cancelled(ex: Execution) -> Outcome[Any]:
-    if ex.option(ex.plan, "on_cancel") == "abort":
+    if ex.policy(ex.state.root, "on_cancel") == "abort":
         return _aborted(ex, "the run was cancelled")
     await rollback.roll_back(ex, ex.state.root)
     if ex.interrupted is not None:

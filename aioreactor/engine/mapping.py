@@ -81,10 +81,8 @@ async def _open_source(ex: Execution, scope: Scope, index: int) -> Any:
 
 async def _call_source(ex: Execution, call: Call | None, frame: Frame) -> Any:
     assert call is not None
-    values = resolve(call.args, frame)
-    positional, keywords = split(call, values)
     node = frame.scope.plan.nodes[frame.index]
-    bound = partial(call.fn, frame.scope.view, *positional, **keywords)
+    bound = partial(call.fn, frame.scope.view, **resolve(call.args, frame))
     if node.paged:
         return _pages(ex, bound, node.concurrency, frame.scope.path_of(frame.index))
     if isgeneratorfunction(call.fn) or isasyncgenfunction(call.fn):

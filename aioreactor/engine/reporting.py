@@ -65,8 +65,8 @@ def _resolved(ex: Execution, scope: Scope, index: int, args: tuple[Arg, ...]) ->
     return values
 
 
-def first_in_flight(scope: Scope) -> str | None:
-    """Path of the first step in progress, in definition order."""
+def first_in_flight(scope: Scope) -> tuple[Scope, int] | None:
+    """The first step in progress, in definition order."""
     for node in scope.plan.nodes:
         if scope.status[node.index] in (NodeStatus.RUNNING, NodeStatus.READY):
             inner = scope.children.get(node.index) if scope.children else None
@@ -74,9 +74,20 @@ def first_in_flight(scope: Scope) -> str | None:
                 return first_in_flight(inner)
             if isinstance(inner, MapRun):
                 found = (first_in_flight(element) for i, element in inner.elements.items() if i not in inner.outcomes)
-                return next((path for path in found if path), inner.path)
-            return scope.path_of(node.index)
+                return next((step for step in found if step), (scope, node.index))
+            return scope, node.index
     return None
+
+
+def blame_first_in_flight(ex: Execution, failed: Failed, scope: Scope) -> None:
+    """A failure of a whole scope names the first step in flight, if there is one."""
+    found = first_in_flight(scope)
+    failed.path = ""
+    if found is not None:
+        where, index = found
+        failed.path = where.path_of(index)
+        failed.attempts = where.attempt_of(index) + 1
+        failed.arguments = shown_arguments(ex, where, index)
 
 
 def log_source_close(ex: Execution, run: MapRun, error: BaseException) -> None:

@@ -47,10 +47,12 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     if next_action(scope, undo=undo) is None:
         return
     began, before = ex.clock.monotonic(), len(ex.state.rollback_failures)
+    span = ex.policy(scope, "rollback_timeout")
+    limit = math.inf if span is None else asyncio.get_running_loop().time() + span
     error = scope.failure.error if scope.failure is not None else None
     await ex.tell(scope, "on_rollback_start", events.RollbackStarted, error=error)
     while ex.interrupted is None and (action := next_action(scope, undo=undo)) is not None:
-        failure = await _perform(ex, action)
+        failure = await _perform(ex, action, limit)
         if ex.interrupted is not None:
             break
         done(action)
@@ -64,20 +66,9 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
 
 def bound_by_cancel(ex: Execution) -> None:
     """Somebody waits for the rollback with a cancellation pending: from now on it has to end in time."""
-    span = ex.option(ex.plan, "rollback_timeout")
-    _bound(ex, ex.environment.cancel_rollback_timeout if span is None else span)
-
-
-def bound_by_policy(ex: Execution) -> None:
-    """The run's rollback begins: its ``rollback_timeout``, if it has one, counts from here."""
-    span = ex.option(ex.plan, "rollback_timeout")
-    if span is not None:
-        _bound(ex, span)
-
-
-def _bound(ex: Execution, span: float) -> None:
-    limit = asyncio.get_running_loop().time() + span
-    ex.rollback_limit = limit if ex.rollback_limit is None else min(ex.rollback_limit, limit)
+    span = ex.policy(ex.state.root, "rollback_timeout")
+    span = ex.environment.cancel_rollback_timeout if span is None else span
+    ex.rollback_limit = min(ex.rollback_limit, asyncio.get_running_loop().time() + span)
     for running in ex.rollback_scopes:
         running.deadline = min(running.deadline, ex.rollback_limit)
 
@@ -96,20 +87,21 @@ def _report(ex: Execution, failure: RollbackFailure) -> None:
     )
 
 
-async def _perform(ex: Execution, action: Action) -> RollbackFailure | None:
-    """One action, with its events; what went wrong with it, or None."""
+async def _perform(ex: Execution, action: Action, limit: float) -> RollbackFailure | None:
+    """One action, with its events; what went wrong with it, or None. ``limit``: when this rollback has to end."""
     scope, began = action.scope, ex.clock.monotonic()
     compensating = action.kind == "compensate"
     attempt = scope.attempt_of(action.index) + 1
     failure: RollbackFailure | None = None
     try:
-        if _time_is_up(ex):
-            raise _Incomplete("timed_out", "the rollback as a whole ran out of time before this was called")
+        limit = min(limit, ex.rollback_limit)
+        if asyncio.get_running_loop().time() >= limit:
+            raise _Incomplete("timed_out", f"not called: {_OUT_OF_TIME}")
         if compensating:
             await ex.tell(scope, "on_compensate_start", events.CompensateStarted, action.index, attempt)
         else:
             await ex.tell(scope, "on_undo_start", events.UndoStarted, action.index, attempt, kind=action.kind)
-        await _call(ex, action, attempt)
+        await _call(ex, action, attempt, limit)
     except _Incomplete as problem:
         failure = _failure(ex, action, problem)
     if ex.interrupted is not None:
@@ -128,19 +120,15 @@ def _failure(ex: Execution, action: Action, problem: _Incomplete) -> RollbackFai
     return RollbackFailure(action.path, action.kind, problem.reason, message, None, map_step, element)
 
 
-def _time_is_up(ex: Execution) -> bool:
-    return ex.rollback_limit is not None and asyncio.get_running_loop().time() >= ex.rollback_limit
-
-
-async def _call(ex: Execution, action: Action, attempt: int) -> None:
+async def _call(ex: Execution, action: Action, attempt: int, whole: float) -> None:
     """Call it, under its time limit.
 
     Raises:
         _Incomplete: it raised, returned a `Failure`, or ran out of time.
     """
     span = ex.span(action.scope, "undo_timeout")
-    deadline = min(asyncio.get_running_loop().time() + span, ex.rollback_limit or math.inf)
-    limit = CancelScope(deadline=deadline)
+    own = asyncio.get_running_loop().time() + span
+    limit = CancelScope(deadline=min(own, whole))
     ex.rollback_scopes.add(limit)
     value: Any = None
     try:
@@ -151,28 +139,32 @@ async def _call(ex: Execution, action: Action, attempt: int) -> None:
     except EngineClosed:
         raise
     except BaseException as error:
-        _classify(ex, error, timed_out=limit.cancel_called, span=span)
+        _classify(ex, error, _time_text(limit, own, span) if limit.cancel_called else None)
         return
     finally:
         ex.rollback_scopes.discard(limit)
     if limit.cancel_called:
-        raise _Incomplete("timed_out", _time_text(span))
+        raise _Incomplete("timed_out", _time_text(limit, own, span))
     if isinstance(value, (Failure, Halt)):
         raise _Incomplete("returned_failure", _returned_text(value))
     if hasattr(value, "send") and hasattr(value, "throw"):
         raise _Incomplete("raised", str(unawaited(value)))
 
 
-def _time_text(span: float) -> str:
-    return f"it did not end within undo_timeout={span:g} s, or within what the rollback as a whole had left"
+_OUT_OF_TIME = "the rollback as a whole ran out of time"
+
+
+def _time_text(limit: CancelScope, own: float, span: float) -> str:
+    """Which of the two limits it was that passed."""
+    return f"cut off: {_OUT_OF_TIME}" if limit.deadline < own else f"it did not end within undo_timeout={span:g} s"
 
 
 def _returned_text(value: Failure | Halt) -> str:
     return describe(value.error) if isinstance(value, Failure) else f"halted: {value.reason}"
 
 
-def _classify(ex: Execution, error: BaseException, *, timed_out: bool, span: float) -> None:
-    """Whether what came out of an action means that it did not complete."""
+def _classify(ex: Execution, error: BaseException, timed_out: str | None) -> None:
+    """Whether what came out of an action means that it did not complete; ``timed_out`` says how its time ran out."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         ex.interrupt(error)
         return
@@ -180,7 +172,7 @@ def _classify(ex: Execution, error: BaseException, *, timed_out: bool, span: flo
     if isinstance(error, asyncio.CancelledError) and not timed_out and task is not None and task.cancelling():
         raise error  # the loop is being torn down
     if timed_out:
-        raise _Incomplete("timed_out", _time_text(span)) from error
+        raise _Incomplete("timed_out", timed_out) from error
     signal = signal_in(error)
     if isinstance(signal, (HaltSignal, FailSignal)):
         raise _Incomplete("returned_failure", _returned_text(signal.outcome)) from error

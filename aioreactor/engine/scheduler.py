@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,10 @@ class Execution(Services):
 
     __slots__ = (
         "_bounded",
+        "_ended",
         "_engine_cut",
         "_host_baseline",
+        "_live",
         "_outbox",
         "_settling",
         "_sleepers",
@@ -59,10 +62,12 @@ class Execution(Services):
         self.cut_reason = "the run was cancelled"
         self.began_at = self.clock.monotonic()
         self.deadline_at: float | None = None
-        self.rollback_limit: float | None = None
+        self.rollback_limit = math.inf
         self.rollback_scopes: set[CancelScope] = set()
         self._engine_cut = False
         self._host_baseline = 0
+        self._live = 0
+        self._ended: asyncio.Future[None]
         self._unstarted = 0
         self._sleepers: dict[asyncio.Future[None], Scope] = {}
         self._settling: set[Scope] = set()
@@ -97,28 +102,56 @@ class Execution(Services):
         except asyncio.CancelledError as error:
             self.note_cancel(error)
         self._stop_timers()
-        if self.cancelled is None and self._outer_cancel_is_pending():
+        if self.cancelled is None and self._caller_is_cancelled():
             self.note_cancel(asyncio.CancelledError())
         return await ending.conclude(self)
 
     async def _forward(self, view: Any, inputs: Mapping[str, Any]) -> None:
-        async with create_task_group() as self.tasks:
-            root = self.state.root
-            if root.hooks is not None:
-                shown = reporting.shown_inputs(self.plan, inputs)
-                await self.tell(root, "on_run_start", events.RunStarted, inputs=shown)
-                if self.cancelled is not None:
-                    return
-            ready = self.state.open_root(view, inputs)
-            self.watch_deadline(root)
-            first = self.pick(ready)
-            if first is not None:
-                await self._work(*first, host=True)
+        """Wait in the caller's task until all bodies have ended.
 
-    async def _work(self, scope: Scope, index: int, *, host: bool = False) -> None:
+        No code of the user's runs in this task, so a ``CancelledError`` here, and a pending ``Task.cancel()``, can only
+        come from outside. (A body's own task group can leave ``cancelling()`` raised behind, up to Python 3.12.)
+        """
+        async with create_task_group() as self.tasks:
+            self._ended = asyncio.get_running_loop().create_future()
+            self.launch(self._begin, view, inputs)
+            try:
+                await self._ended
+            except asyncio.CancelledError as error:
+                self.note_cancel(error)
+
+    async def _begin(self, view: Any, inputs: Mapping[str, Any]) -> None:
+        root = self.state.root
+        if root.hooks is not None:
+            shown = reporting.shown_inputs(self.plan, inputs)
+            await self.tell(root, "on_run_start", events.RunStarted, inputs=shown)
+        if self.cancelled is not None:
+            return
+        ready = self.state.open_root(view, inputs)
+        self.watch_deadline(root)
+        first = self.pick(ready)
+        if first is not None:
+            await self._go_on(*first)
+
+    def launch(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Start a task of the run; the run's forward part ends with the last of them."""
+        self._live += 1
+        self.tasks.start_soon(self._lead, work, arguments)
+
+    async def _lead(self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
+        try:
+            await work(*arguments)
+        finally:
+            self._live -= 1
+            if not self._live and not self._ended.done():
+                self._ended.set_result(None)
+
+    async def _work(self, scope: Scope, index: int) -> None:
+        self._unstarted -= 1
+        await self._go_on(scope, index)
+
+    async def _go_on(self, scope: Scope, index: int) -> None:
         """Perform a node, then its first ready successor, and so on, in this one task."""
-        if not host:
-            self._unstarted -= 1
         current: Ready | None = (scope, index)
         while current is not None:
             scope, index = current
@@ -132,8 +165,6 @@ class Execution(Services):
             if type(ready) is Later:
                 await self._back_off(ready)
                 ready = ((scope, index),)
-            if host and self._host_was_cancelled():
-                self.note_cancel(asyncio.CancelledError())
             # What became ready earlier starts earlier: give tasks that wait for their first turn that turn.
             waiting = self._unstarted
             current = self.pick(ready)
@@ -178,7 +209,7 @@ class Execution(Services):
 
     def _start(self, ready: Ready) -> None:
         self._unstarted += 1
-        self.tasks.start_soon(self._work, *ready)
+        self.launch(self._work, *ready)
 
     async def _give_way(self) -> None:
         try:
@@ -212,7 +243,7 @@ class Execution(Services):
             if isinstance(effect, Stopped):
                 ready += self._on_stopped(effect.chain)
             elif isinstance(effect, RollBack):
-                self.tasks.start_soon(self._roll_back_nested, effect.scope)
+                self.launch(self._roll_back_nested, effect.scope)
             else:
                 self._on_wake(effect)
         return ready
@@ -223,7 +254,7 @@ class Execution(Services):
             if scope in self._settling:
                 continue
             self._settling.add(scope)
-            if self.option(scope.plan, "on_failure") == "cancel":
+            if self.policy(scope, "on_failure") == "cancel":
                 self.cut_below(scope, "another step failed")
             else:
                 span = self.span(scope, "settle_timeout")
@@ -304,7 +335,7 @@ class Execution(Services):
         if scope.failure is not None or not scope.active:
             return
         failed = Failed(DeadlineExceeded(scope.plan.name, span), scope, None)
-        failed.path = reporting.first_in_flight(scope) or ""
+        reporting.blame_first_in_flight(self, failed, scope)
         self.state.fail_scope(scope, failed)
         self._settling.add(scope)
         self.cut_below(scope, f"the deadline of {span:g} s passed")
@@ -316,24 +347,16 @@ class Execution(Services):
 
     # ------------------------------------------------------------------ cancellation and interruption
 
-    def _outer_cancel_is_pending(self) -> bool:
-        """Whether somebody outside cancelled the caller's task; our own cancels have been taken back by now."""
+    def _caller_is_cancelled(self) -> bool:
+        """Whether somebody cancelled the caller's task, or a cancel scope around it."""
         assert self._host is not None
         return self._host.cancelling() > self._host_baseline or anyio.current_effective_deadline() == float("-inf")
-
-    def _host_was_cancelled(self) -> bool:
-        assert self._host is not None
-        return self._host.cancelling() > self._host_baseline and not self.tasks.cancel_scope.cancel_called
 
     def note_if_cancelled(self, error: asyncio.CancelledError) -> bool:
         """Whether a ``CancelledError`` is a cancellation of the run, or of its bodies, rather than a leak."""
         if self._engine_cut or self.cancelled is not None or self.interrupted is not None:
             return True
-        task = asyncio.current_task()
-        assert task is not None
-        baseline = self._host_baseline if task is self._host else 0
-        outer = anyio.current_effective_deadline() == float("-inf")
-        if task.cancelling() > baseline or outer or self.tasks.cancel_scope.cancel_called:
+        if self._caller_is_cancelled() or self.tasks.cancel_scope.cancel_called:
             self.note_cancel(error)
             return True
         return False

@@ -74,9 +74,19 @@ class Services(ABC):
             return chosen
         return getattr(self.environment, name)
 
+    def policy(self, scope: Scope, name: str) -> Any:
+        """A policy in force in a scope: its own header's, else that of the nearest scope around, else the runtime's."""
+        current: Scope | None = scope
+        while current is not None:
+            chosen = getattr(current.plan.options, name)
+            if chosen is not None:
+                return chosen
+            current = current.owner
+        return getattr(self.environment, name)
+
     def span(self, scope: Scope, name: str) -> float:
         """A policy that is a number of seconds."""
-        found: float = self.option(scope.plan, name)
+        found: float = self.policy(scope, name)
         return found
 
     def resource(self, name: str, annotation: Any) -> Any:

@@ -253,7 +253,7 @@ class RunState:
         scope.active -= 1
         self._owe(scope, index, failed.error, started=started)
         self.touch(scope, index)
-        if self.halt is not None:
+        if self.halt is not None or self.cancelled:
             self.late_errors.append(failed)
         else:
             self._doom(scope, failed)
@@ -279,11 +279,14 @@ class RunState:
     def drop(self, scope: Scope, index: int) -> Readies:
         """A node that was ready does not start any more, because its scope was stopped before.
 
-        One that waited for its next attempt has started, so it fails now with its last error; a map whose elements
+        One that waited for its next attempt has started, so it fails now with its last error (or is cut, when the run
+        was cancelled); a map whose elements
         are done, but which is not completed, is cut.
         """
         attempts = scope.attempt_of(index)
         if attempts and scope.errors is not None:
+            if self.cancelled:
+                return self.cut(scope, index, scope.errors[index])
             return self.fail(scope, index, Failed(scope.errors[index], scope, index, attempts=attempts), started=True)
         if scope.children and index in scope.children:
             return self._node_cut(scope, index, halted=self._is_halting(scope))
@@ -319,7 +322,7 @@ class RunState:
 
     def fail_scope(self, scope: Scope, failed: Failed) -> Readies:
         """A scope as a whole failed (its deadline passed)."""
-        if scope.failure is not None or self.halt is not None or not scope.active:
+        if scope.failure is not None or self.halt is not None or self.cancelled or not scope.active:
             return NONE
         self._doom(scope, failed)
         return NONE
@@ -429,7 +432,7 @@ class RunState:
         """An element never started, because its inputs are not valid."""
         run = element.parent
         assert isinstance(run, MapRun)
-        if self.halt is not None:
+        if self.halt is not None or self.cancelled:
             self.late_errors.append(failed)
             return self._element_ended(run, element, None)
         self._doom(element, failed)
@@ -442,9 +445,12 @@ class RunState:
 
     def source_failed(self, run: MapRun, failed: Failed) -> Readies:
         """The source raised: the map fails as an atomic one does."""
-        run.failure = run.failure or failed
         run.exhausted = True
-        self._doom(run.scope, failed)
+        if self.halt is not None or self.cancelled:
+            self.late_errors.append(failed)
+        else:
+            run.failure = run.failure or failed
+            self._doom(run.scope, failed)
         return self._settle_map(run)
 
     def _settle_map(self, run: MapRun) -> Readies:
