@@ -118,7 +118,9 @@ class Execution(Services):
             try:
                 await self._ended
             except asyncio.CancelledError as error:
-                self.note_cancel(error)
+                # Our own cut reaches this task too; whether a cancel from outside came with it shows after the group.
+                if not self.tasks.cancel_scope.cancel_called:
+                    self.note_cancel(error)
 
     async def _begin(self, view: Any, inputs: Mapping[str, Any]) -> None:
         root = self.state.root
