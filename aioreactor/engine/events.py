@@ -30,6 +30,10 @@ class RunStarted(Event, frozen=True, kw_only=True):
     inputs: Mapping[str, Any]
 
 
+class RunResumed(Event, frozen=True, kw_only=True):
+    """``on_run_resume``: a run that another execution began goes on here."""
+
+
 class RunFinished(Event, frozen=True, kw_only=True):
     """``on_run_finish``: the outcome is final; ``duration`` in seconds."""
 

@@ -6,7 +6,7 @@ so (``durable``), so that nothing is collected for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -19,12 +19,25 @@ from aioreactor.trace import RawEntry, Status
 
 
 @dataclass(frozen=True, slots=True)
+class Fate:
+    """Why a run no longer goes forward: its first failure, a cancellation, or a halt."""
+
+    kind: Literal["failed", "cancelled", "halted"]
+    path: str = ""
+    error: BaseException | None = None
+    attempts: int = 0
+    reason: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What changed since the last one: nodes, trace entries, and the run's status."""
+    """What changed since the last one: nodes and trace entries; and the run's status, fate and shared state."""
 
     nodes: Sequence[Ready]
     entries: Sequence[RawEntry]
     status: Status
+    fate: Fate | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Journal(Protocol):

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 from anyio import CancelScope, create_task_group
@@ -25,6 +25,8 @@ from aioreactor.errors import DeadlineExceeded
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Outcome
+
+Tell: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Execution(Services):
@@ -86,6 +88,23 @@ class Execution(Services):
 
         Cancellation: handled as the reactor's ``on_cancel`` says, then it goes on to the caller.
         """
+        self._prepare(inputs)
+        if self.journal.durable:
+            await self.journal.open(self.state.run_id, self.plan.name, inputs)
+        shown = reporting.shown_inputs(self.plan, inputs) if self.state.root.hooks is not None else {}
+        tell = partial(self.tell, self.state.root, "on_run_start", events.RunStarted, inputs=shown)
+        return await self._drive(tell, partial(self.state.open_root, view, inputs))
+
+    async def resume(self, inputs: Mapping[str, Any], restore: Callable[[], Readies]) -> Outcome[Any]:
+        """Go on with a run that another execution began; ``restore`` fills the state and says what may start.
+
+        Raises, Cancellation: as for `run`.
+        """
+        self._prepare(inputs)
+        tell = partial(self.tell, self.state.root, "on_run_resume", events.RunResumed)
+        return await self._drive(tell, restore)
+
+    def _prepare(self, inputs: Mapping[str, Any]) -> None:
         self._host = asyncio.current_task()
         assert self._host is not None
         self._host_baseline = self._host.cancelling()
@@ -95,10 +114,10 @@ class Execution(Services):
         root.limiters = (Limiter(limit),) if limit is not None else ()
         self._bounded = limit is not None or self.plan.has_bounds
         self.learn_secrets(secrets_of_fields(inputs, self.plan.fields.hidden))
-        if self.journal.durable:
-            await self.journal.open(self.state.run_id, self.plan.name, inputs)
+
+    async def _drive(self, tell: Tell, start: Callable[[], Readies]) -> Outcome[Any]:
         try:
-            await self._forward(view, inputs)
+            await self._forward(tell, start)
         except asyncio.CancelledError as error:
             self.note_cancel(error)
         self._stop_timers()
@@ -106,7 +125,7 @@ class Execution(Services):
             self.note_cancel(asyncio.CancelledError())
         return await ending.conclude(self)
 
-    async def _forward(self, view: Any, inputs: Mapping[str, Any]) -> None:
+    async def _forward(self, tell: Tell, start: Callable[[], Readies]) -> None:
         """Wait in the caller's task until all bodies have ended.
 
         No code of the user's runs in this task, so a ``CancelledError`` here, and a pending ``Task.cancel()``, can only
@@ -114,7 +133,7 @@ class Execution(Services):
         """
         async with create_task_group() as self.tasks:
             self._ended = asyncio.get_running_loop().create_future()
-            self.launch(self._begin, view, inputs)
+            self.launch(self._begin, tell, start)
             try:
                 await self._ended
             except asyncio.CancelledError as error:
@@ -122,15 +141,13 @@ class Execution(Services):
                 if not self.tasks.cancel_scope.cancel_called:
                     self.note_cancel(error)
 
-    async def _begin(self, view: Any, inputs: Mapping[str, Any]) -> None:
-        root = self.state.root
-        if root.hooks is not None:
-            shown = reporting.shown_inputs(self.plan, inputs)
-            await self.tell(root, "on_run_start", events.RunStarted, inputs=shown)
+    async def _begin(self, tell: Tell, start: Callable[[], Readies]) -> None:
+        if self.state.root.hooks is not None:
+            await tell()
         if self.cancelled is not None:
             return
-        ready = self.state.open_root(view, inputs)
-        self.watch_deadline(root)
+        ready = start()
+        self.watch_deadline(self.state.root)
         first = self.pick(ready)
         if first is not None:
             await self._go_on(*first)
@@ -329,9 +346,11 @@ class Execution(Services):
         span = self.option(scope.plan, "deadline")
         if span is None:
             return
+        left = span
         if scope.parent is None:
-            self.deadline_at = self.clock.now() + span
-        self._timers.append(self.clock.call_later(span, partial(self._expire, scope, span)))
+            self.deadline_at = self.deadline_at or self.clock.now() + span
+            left = max(0.0, self.deadline_at - self.clock.now())
+        self._timers.append(self.clock.call_later(left, partial(self._expire, scope, span)))
 
     def _expire(self, scope: Scope, span: float) -> None:
         if scope.failure is not None or not scope.active:

@@ -15,13 +15,14 @@ from anyio.abc import TaskGroup
 
 from aioreactor.engine import events, reporting
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
-from aioreactor.engine.ports import Checkpoint, Environment, Journal
+from aioreactor.engine.limiter import Ready
+from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import Scrubber
 from aioreactor.results import Outcome
-from aioreactor.trace import Status
+from aioreactor.trace import RawEntry, Status
 
 _OF_THE_ROOT = frozenset({"deadline", "max_concurrency"})
 
@@ -120,12 +121,24 @@ class Services(ABC):
         nodes, entries = self.state.take_changes()
         if nodes or entries:
             with CancelScope(shield=True):
-                await self.journal.save(Checkpoint(nodes, entries, self.status))
+                await self.journal.save(self._checkpoint(nodes, entries, self.status))
 
     async def close(self, outcome: Outcome[Any]) -> None:
         """Write the last checkpoint with the outcome."""
         nodes, entries = self.state.take_changes()
-        await self.journal.close(Checkpoint(nodes, entries, outcome.status), outcome)
+        await self.journal.close(self._checkpoint(nodes, entries, outcome.status), outcome)
+
+    def _checkpoint(self, nodes: list[Ready], entries: list[RawEntry], status: Status) -> Checkpoint:
+        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes)
+
+    def _fate(self) -> Fate | None:
+        state = self.state
+        if state.failures:
+            first = state.failures[0]
+            return Fate("failed", first.path, first.error, first.attempts)
+        if state.cancelled:
+            return Fate("cancelled")
+        return Fate("halted", state.halt[1], reason=state.halt[0]) if state.halt is not None else None
 
     def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
         """The hooks of a nested scope with middlewares of its own."""
