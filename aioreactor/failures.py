@@ -25,10 +25,42 @@ class Location(NamedTuple):
     snippet: str
 
 
+class Origin(NamedTuple):
+    """Where an error came from that was read from the store: it has no live traceback here."""
+
+    module: str
+    name: str
+    message: str
+    traceback: str = ""
+    location: Location | None = None
+
+
+ORIGIN = "_aioreactor_origin"
+"""The attribute that holds an error's `Origin`."""
+
+
+def origin_of(error: BaseException) -> Origin | None:
+    """Where a stored error came from; None for one that was raised here."""
+    found = error.__dict__.get(ORIGIN)
+    return found if isinstance(found, Origin) else None
+
+
 def type_name(error: BaseException) -> str:
-    """``module.QualName`` of an error; builtins bare."""
-    cls = type(error)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    """``module.QualName`` of an error, as it was where it was raised; builtins bare."""
+    origin = origin_of(error)
+    module, name = origin[:2] if origin else (type(error).__module__, type(error).__qualname__)
+    return name if module == "builtins" else f"{module}.{name}"
+
+
+def error_text(error: BaseException) -> str:
+    """Its text; of a stored one, the text it had (its class may need attributes that could not be stored)."""
+    origin = origin_of(error)
+    if origin is not None:
+        return origin.message
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"<{type(error).__qualname__} whose text cannot be had: {type(broken).__name__}>"
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -43,9 +75,13 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 def locate(error: BaseException) -> Location | None:
     """The innermost frame in the user's own code, else the innermost frame outside this package.
 
-    An exception group is located at its first leaf that has a traceback.
+    An exception group is located at its first leaf that has a traceback, else where it was raised itself.
     """
-    for leaf in leaves(error):
+    for leaf in (error, *leaves(error)):
+        stored = origin_of(leaf)
+        if stored is not None and stored.location is not None:
+            return stored.location
+    for leaf in (*leaves(error), error):
         frames = [(tb.tb_frame.f_code, tb.tb_lineno) for tb in _chain(leaf.__traceback__)]
         outside = [frame for frame in frames if not frame[0].co_filename.startswith(_PACKAGE)]
         own = [frame for frame in outside if not frame[0].co_filename.startswith(_OUTSIDE)]
@@ -73,7 +109,10 @@ def snippet(file: str, line: int) -> str:
 
 
 def format_traceback(error: BaseException) -> str:
-    """The traceback as Python prints it, without the frames of this package."""
+    """The traceback as Python prints it, without the frames of this package; of a stored error, as it was then."""
+    origin = origin_of(error)
+    if origin is not None and origin.traceback:
+        return origin.traceback
     summary = traceback.TracebackException.from_exception(error)
     _drop_own_frames(summary)
     return "".join(summary.format())
@@ -90,5 +129,5 @@ def _drop_own_frames(summary: traceback.TracebackException) -> None:
 
 def describe(error: BaseException) -> str:
     """One line: the type and the text."""
-    text = str(error)
+    text = error_text(error)
     return f"{type_name(error)}: {text}" if text else type_name(error)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, NoReturn, TypeAlias
 
 from aioreactor.errors import InputValidationError, NoValue, ReactorFailed, StepError
-from aioreactor.failures import Location, describe, format_traceback, locate, type_name
+from aioreactor.failures import Location, describe, error_text, format_traceback, locate, type_name
 from aioreactor.redaction import NOTHING_TO_SCRUB, Scrubber, display
 from aioreactor.trace import RunRecord, Status, Trace
 
@@ -243,7 +243,7 @@ class Failure(_Outcome):
     @property
     def message(self) -> str:
         """The error's text, without secrets."""
-        return self._scrub(str(self.error))
+        return self._scrub(error_text(self.error))
 
     @property
     def traceback(self) -> str:

@@ -11,11 +11,18 @@ from aioreactor.definition.fields import FieldSet
 from aioreactor.definition.wiring import walk
 from aioreactor.engine.context import Context
 from aioreactor.errors import ArgumentError, DefinitionError, InputValidationError
+from aioreactor.failures import describe, error_text
 from aioreactor.plan.model import Arg, Call, Plan, Source
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
     from aioreactor.engine.scope import Scope
+
+
+FATAL = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What is never taken for a failure of the user's small callables (transforms, checks, sources)."""
+
+_OWN_ITEM: Any = object()
 
 
 class Frame:
@@ -32,7 +39,7 @@ class Frame:
         attempt: int = 1,
         error: BaseException | None = None,
         own_result: Any = None,
-        item: Any = None,
+        item: Any = _OWN_ITEM,
     ) -> None:
         self.execution = execution
         self.scope = scope
@@ -40,7 +47,7 @@ class Frame:
         self.attempt = attempt
         self.error = error
         self.own_result = own_result
-        self.item = scope.item if item is None else item
+        self.item = scope.item if item is _OWN_ITEM else item
 
 
 def _argument(arg: Arg, frame: Frame) -> Any:
@@ -81,11 +88,10 @@ def resolve(args: tuple[Arg, ...], frame: Frame) -> dict[str, Any]:
     for arg in args:
         try:
             values[arg.parameter] = value_of(arg, frame)
-        except DefinitionError:
+        except (DefinitionError, *FATAL):
             raise
-        except Exception as error:
-            step = frame.scope.path_of(frame.index)
-            raise ArgumentError(step, arg.parameter, f"{type(error).__name__}: {error}") from error
+        except BaseException as error:
+            raise ArgumentError(frame.scope.path_of(frame.index), arg.parameter, describe(error)) from error
     return values
 
 
@@ -113,7 +119,12 @@ def validated(fields: FieldSet, values: Mapping[str, Any], owner: str) -> dict[s
     Raises:
         InputValidationError: with the messages of all faulty fields.
     """
-    good, errors = fields.validate(values)
+    try:
+        good, errors = fields.validate(values)
+    except FATAL:
+        raise
+    except BaseException as error:  # a field's own type raised something that is no validation error
+        raise InputValidationError(owner, {"*": [describe(error)]}) from error
     if errors:
         raise InputValidationError(owner, errors)
     return good
@@ -132,8 +143,10 @@ def cross_checked(view: Any, owner: str) -> None:
         found = check()
     except InputValidationError as error:
         raise InputValidationError(owner, error.field_errors) from error
-    except Exception as error:
-        raise InputValidationError(owner, {"*": [str(error) or type(error).__name__]}) from error
+    except FATAL:
+        raise
+    except BaseException as error:
+        raise InputValidationError(owner, {"*": [error_text(error) or type(error).__name__]}) from error
     if found:
         raise InputValidationError(owner, _as_field_errors(found))
 

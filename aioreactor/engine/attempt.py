@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anyio import CancelScope
 
 from aioreactor.engine import events, reporting
-from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, split, validated
+from aioreactor.engine.arguments import FATAL, Frame, checked, cross_checked, resolve, split, validated
 from aioreactor.engine.drive import EngineClosed, in_thread, resume, run_in
 from aioreactor.engine.scope import Failed, Scope
 from aioreactor.engine.signals import signal_in
@@ -29,7 +29,7 @@ from aioreactor.errors import (
     StepCancelled,
     StepTimeout,
 )
-from aioreactor.failures import describe
+from aioreactor.failures import describe, error_text
 from aioreactor.plan.model import Arg, PlanNode, Source
 from aioreactor.results import Failure, Halt, Skipped
 
@@ -276,8 +276,10 @@ def output_error(check: Callable[[Any], Any], value: Any, path: str) -> OutputVa
     """What is wrong with a body's result."""
     try:
         check(value)
-    except Exception as error:
-        found = OutputValidationError(path, str(error) or type(error).__name__)
+    except FATAL:
+        raise
+    except BaseException as error:
+        found = OutputValidationError(path, error_text(error) or type(error).__name__)
         found.__cause__ = error
         return found
     return None
@@ -297,7 +299,7 @@ async def _skipped(ex: Execution, scope: Scope, index: int, number: int, value: 
 
 
 async def _halted(ex: Execution, scope: Scope, index: int, number: int, reason: Any, began: float) -> Readies:
-    ex.state.log("halt", scope.path_of(index), number, "" if reason is None else ex.scrub(str(reason)))
+    ex.state.log("halt", scope.path_of(index), number, "" if reason is None else ex.scrub(reporting.text_of(reason)))
     ready = ex.state.halted(scope, index, reason)
     if ex.state.recording:
         await ex.save()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from types import coroutine
@@ -65,12 +66,31 @@ def tick() -> Generator[None, None, None]:
     yield
 
 
-def _guarded(call: Callable[[], R]) -> tuple[BaseException | None, R | None]:
-    """Bring whatever a thread raises back as a value: raised in a helper task it could stop the event loop."""
-    try:
-        return None, call()
-    except BaseException as error:
-        return error, None
+class _Job:
+    """A call on its way to a thread. It may wait for one long after its body was cancelled: then it must not begin."""
+
+    __slots__ = ("_abandoned", "_begun", "_call", "_decide")
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._begun = False
+        self._abandoned = False
+        self._decide = threading.Lock()
+
+    def __call__(self) -> tuple[BaseException | None, Any]:
+        """Whatever it raises comes back as a value: raised in a helper task it could stop the event loop."""
+        with self._decide:
+            self._begun = not self._abandoned
+        try:
+            return None, self._call() if self._begun else None
+        except BaseException as error:
+            return error, None
+
+    def abandon(self) -> bool:
+        """Whether the call was kept from beginning."""
+        with self._decide:
+            self._abandoned = not self._begun
+            return self._abandoned
 
 
 async def in_thread(call: Callable[[], R], *, limiter: CapacityLimiter | None, grace: float, name: str) -> R:
@@ -80,18 +100,23 @@ async def in_thread(call: Callable[[], R], *, limiter: CapacityLimiter | None, g
 
     Cancellation: waits up to ``grace`` seconds for the thread to end, then leaves it running and says so in the log.
     """
-    work = asyncio.ensure_future(to_thread.run_sync(_guarded, call, limiter=limiter))
+    job = _Job(call)
+    work = asyncio.ensure_future(to_thread.run_sync(job, limiter=limiter))
     try:
         error, value = await asyncio.shield(work)
     except asyncio.CancelledError:
-        await _let_end(work, grace, name)
+        if job.abandon():
+            work.cancel()
+        else:
+            await _let_end(work, grace, name)
         raise
     if error is not None:
         try:
             raise error
         finally:
             del error
-    return value  # type: ignore[return-value]
+    result: R = value
+    return result
 
 
 async def _let_end(work: asyncio.Future[Any], grace: float, name: str) -> None:

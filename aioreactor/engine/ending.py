@@ -5,12 +5,10 @@ Everything here is shielded: however often the caller is cancelled meanwhile, it
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-from anyio import CancelScope, lowlevel
+from anyio import lowlevel
 
 from aioreactor.engine import events, rollback
 from aioreactor.engine.reporting import failure_of, record_of
@@ -37,7 +35,10 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     clean = state.completed and ex.cancelled is None and ex.interrupted is None and state.root.failure is None
     if clean and state.root.hooks is None and not ex.journal.durable:
         return Success(state.root.value(), _record=record_of(ex, "completed"))
-    outcome = ex.outcome = await _shielded(ex, _conclude(ex))
+    outcome = ex.outcome = await ex.shielded(_conclude(ex))
+    if ex.cancelled is not None and outcome.ok and not ex.journal.durable:
+        # Cancelled after it had ended well, before the caller could know: nobody else ever will, so it is undone.
+        outcome = ex.outcome = await ex.shielded(_undo_late(ex))
     if ex.interrupted is not None:
         raise ex.interrupted
     if ex.cancelled is not None:
@@ -56,26 +57,15 @@ async def _let_cancel_go_on(ex: Execution, outcome: Outcome[Any]) -> None:
     raise error
 
 
-async def _shielded(ex: Execution, work: Coroutine[Any, Any, R]) -> R:
-    """Wait for the end of ``work`` however often the caller is cancelled meanwhile."""
-    task = asyncio.ensure_future(work)
-    with CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                ex.note_cancel(error)
-    return task.result()
-
-
 async def _conclude(ex: Execution) -> Outcome[Any]:
-    cancelled_before = ex.cancelled is not None
     outcome = await _settle_fate(ex)
     await _finish(ex, outcome)
-    if ex.cancelled is not None and not cancelled_before and outcome.ok and not ex.journal.durable:
-        # Cancelled after it had ended well, before the caller could know: nobody else ever will, so it is undone.
-        outcome = await _cancelled(ex)
-        await _finish(ex, outcome)
+    return outcome
+
+
+async def _undo_late(ex: Execution) -> Outcome[Any]:
+    outcome = await _cancelled(ex)
+    await _finish(ex, outcome)
     return outcome
 
 
@@ -85,7 +75,7 @@ async def _settle_fate(ex: Execution) -> Outcome[Any]:
         return _aborted(ex, f"interrupted by {type(ex.interrupted).__name__}")
     if state.failures:
         return await _failed(ex)
-    if ex.cancelled is not None:
+    if state.cancelled:
         return await _cancelled(ex)
     if state.halt is not None:
         return await _halted(ex)
@@ -147,6 +137,7 @@ def cancelled_outcome(ex: Execution) -> Failure:
 async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
     if ex.state.recording:
         await ex.close(outcome)
+    await ex.sent()
     duration = ex.since(ex.began_at)
     root = ex.state.root
     await ex.tell(root, "on_run_finish", events.RunFinished, outcome=outcome, status=outcome.status, duration=duration)

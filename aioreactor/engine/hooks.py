@@ -106,9 +106,9 @@ async def tell(hooks: tuple[Hook, ...], event: Event) -> None:
             result = hook(event)
             if inspect.isawaitable(result):
                 await result
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except Exception as error:
+        except BaseException as error:
             name = f"{type(getattr(hook, '__self__', hook)).__name__}.{getattr(hook, '__name__', hook)}"
             logger.warning(
                 "hook_failed hook=%s event=%s run=%s: %r",

@@ -8,9 +8,11 @@ from functools import partial
 from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
 
+from anyio import CancelScope
+
 from aioreactor.definition.markers import Page
 from aioreactor.engine import reporting
-from aioreactor.engine.arguments import Frame, resolve, split, value_of
+from aioreactor.engine.arguments import FATAL, Frame, resolve, split, value_of
 from aioreactor.engine.attempt import Later, ended, unawaited
 from aioreactor.engine.drive import in_thread, run_in
 from aioreactor.engine.nesting import REFUSALS, adopt, child_inputs
@@ -29,6 +31,9 @@ class _End(Exception):
     """The source has no more items."""
 
 
+CUT: Any = object()
+"""What `_cuttable` gives for work that the engine cancelled."""
+
 Take = Callable[[], Awaitable[Any]]
 
 
@@ -41,19 +46,33 @@ async def run_map(ex: Execution, scope: Scope, index: int) -> Readies | Later:
     if isinstance(inner, MapRun) and inner.settled:
         return await _complete(ex, inner)
     try:
-        source = await _open_source(ex, scope, index)
+        source = await _cuttable(ex, scope, _open_source(ex, scope, index))
     except asyncio.CancelledError as error:
         if ex.note_if_cancelled(error):
             return ex.state.drop(scope, index)
         return await ended(ex, scope, index, 1, error, started=False, retry=False)
     except REFUSALS as error:
         return await ended(ex, scope, index, 1, error, started=False, retry=False)
-    if scope.stopped:
+    if scope.stopped or source is CUT:
         return ex.state.drop(scope, index)
     run = inner if isinstance(inner, MapRun) else ex.state.open_map(scope, index)
     if ex.state.recording:
         await ex.save()
     return await _feed(ex, run, source)
+
+
+async def _cuttable(ex: Execution, scope: Scope, work: Awaitable[Any]) -> Any:
+    """Await a source or a ``collect`` such that the engine can cancel it, like a body."""
+    limit = CancelScope()
+    ex.bodies[limit] = scope
+    value: Any = CUT
+    try:
+        with limit:
+            value = await work
+    finally:
+        del ex.bodies[limit]
+        ex.cutting.pop(limit, None)
+    return value
 
 
 # ---------------------------------------------------------------------- sources
@@ -69,10 +88,10 @@ async def _open_source(ex: Execution, scope: Scope, index: int) -> Any:
     frame = Frame(ex, scope, index)
     try:
         found = value_of(node.over, frame) if isinstance(node.over, Arg) else await _call_source(ex, node.over, frame)
-    except REFUSALS:
+    except (*REFUSALS, asyncio.CancelledError, *FATAL):
         raise
-    except Exception as error:
-        raise ArgumentError(scope.path_of(index), "over", f"{type(error).__name__}: {error}") from error
+    except BaseException as error:
+        raise ArgumentError(scope.path_of(index), "over", describe(error)) from error
     iterable = hasattr(found, "__aiter__") or hasattr(found, "__iter__")
     if not iterable or isinstance(found, (str, bytes)):
         raise ArgumentError(scope.path_of(index), "over", f"{type(found).__name__} is not a source of items")
@@ -150,29 +169,39 @@ def _taker(source: Any) -> tuple[Take, Callable[[], Awaitable[None]]]:
 
 async def _feed(ex: Execution, run: MapRun, source: Any) -> Readies:
     """Take items as long as there is room and no reason to stop, one element each."""
-    take, close = _taker(source)
-    waker = ex.waker(run)
+    close: Callable[[], Awaitable[None]] = _nothing_to_close
     try:
-        for _ in range(run.opened):  # a run that goes on after a crash has had these
-            await take()
-        while await _has_room(run, waker):
-            item = await take()
-            if run.stopped:
-                break
-            _start_element(ex, run, item)
+        take, close = _taker(source)
+        await _cuttable(ex, run.scope, _take_all(ex, run, take))
     except _End:
         pass
     except asyncio.CancelledError as error:
         if not ex.note_if_cancelled(error):
             return _source_failed(ex, run, error)
+    except (KeyboardInterrupt, SystemExit) as error:
+        ex.interrupt(error)
+    except GeneratorExit:
+        raise
     except BaseException as error:
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            ex.interrupt(error)
-        else:
-            return _source_failed(ex, run, error)
+        return _source_failed(ex, run, error)
     finally:
         await _close_source(ex, run, close)
     return ex.state.source_ended(run)
+
+
+async def _take_all(ex: Execution, run: MapRun, take: Take) -> None:
+    waker = ex.waker(run)
+    for _ in range(run.opened):  # a run that goes on after a crash has had these
+        await take()
+    while await _has_room(run, waker):
+        item = await take()
+        if run.stopped:
+            return
+        _start_element(ex, run, item)
+
+
+async def _nothing_to_close() -> None:
+    return None
 
 
 async def _has_room(run: MapRun, waker: asyncio.Event) -> bool:
@@ -187,12 +216,14 @@ async def _close_source(ex: Execution, run: MapRun, close: Callable[[], Awaitabl
         await close()
     except asyncio.CancelledError as error:
         ex.note_if_cancelled(error)
-    except Exception as error:
+    except FATAL:
+        raise
+    except BaseException as error:
         reporting.log_source_close(ex, run, error)
 
 
 def _source_failed(ex: Execution, run: MapRun, error: BaseException) -> Readies:
-    raised = ArgumentError(run.path, "over", f"{type(error).__name__}: {error}")
+    raised = ArgumentError(run.path, "over", describe(error))
     raised.__cause__ = error
     ex.state.log("failure", run.path, 1, ex.scrub(describe(raised)))
     return ex.state.source_failed(run, Failed(raised, run.scope, run.index))
@@ -225,7 +256,7 @@ async def _complete(ex: Execution, run: MapRun) -> Readies | Later:
     if run.node.collect is None:
         return ex.state.complete(run.scope, run.index, results)
     try:
-        value = await _collect(ex, run, run.node.collect, results)
+        value = await _cuttable(ex, run.scope, _collect(ex, run, run.node.collect, results))
     except asyncio.CancelledError as error:
         if ex.note_if_cancelled(error):
             return ex.state.drop(run.scope, run.index)
@@ -235,6 +266,8 @@ async def _complete(ex: Execution, run: MapRun) -> Readies | Later:
             ex.interrupt(error)
             return ex.state.drop(run.scope, run.index)
         return await _collect_failed(ex, run, error)
+    if value is CUT:
+        return ex.state.drop(run.scope, run.index)
     return ex.state.complete(run.scope, run.index, value)
 
 

@@ -25,6 +25,14 @@ _NOT_SHOWN = frozenset({Source.CONTEXT, Source.RESOURCE, Source.ERROR})
 # ---------------------------------------------------------------------- what may be shown
 
 
+def text_of(thing: object) -> str:
+    """Its ``str``; a text that says so when that raises itself."""
+    try:
+        return str(thing)
+    except Exception as error:
+        return f"<{type(thing).__qualname__} whose text cannot be had: {type(error).__name__}>"
+
+
 def shown_inputs(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs with the marked ones hidden."""
     return display_fields(inputs, plan.fields.hidden)

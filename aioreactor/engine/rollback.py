@@ -15,6 +15,7 @@ from aioreactor.engine import events
 from aioreactor.engine.arguments import Frame, resolve, split
 from aioreactor.engine.attempt import instance_of, unawaited
 from aioreactor.engine.drive import EngineClosed, in_thread, run_in
+from aioreactor.engine.reporting import text_of
 from aioreactor.engine.rollback_order import Action, done, next_action
 from aioreactor.engine.scope import MapRun, Scope
 from aioreactor.engine.signals import FailSignal, HaltSignal, signal_in
@@ -50,7 +51,7 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     span = ex.policy(scope, "rollback_timeout")
     limit = math.inf if span is None else asyncio.get_running_loop().time() + span
     error = scope.failure.error if scope.failure is not None else None
-    await ex.tell(scope, "on_rollback_start", events.RollbackStarted, error=error)
+    await _tell(ex, scope, limit, "on_rollback_start", events.RollbackStarted, error=error)
     while ex.interrupted is None and (action := next_action(scope, undo=undo)) is not None:
         failure = await _perform(ex, action, limit)
         if ex.interrupted is not None:
@@ -61,7 +62,29 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
         if ex.state.recording:
             await ex.save()
     failures = tuple(ex.state.rollback_failures[before:])
-    await ex.tell(scope, "on_rollback_finish", events.RollbackFinished, failures=failures, duration=ex.since(began))
+    finished = partial(_tell, ex, scope, limit, "on_rollback_finish", events.RollbackFinished)
+    await finished(failures=failures, duration=ex.since(began))
+
+
+async def _tell(ex: Execution, scope: Scope, limit: float, *event: Any, **fields: Any) -> None:
+    """Tell the hooks, within the time that the action or the rollback has: one that hangs holds up no undo."""
+    if scope.hooks is None:
+        return
+    span = ex.span(scope, "undo_timeout")
+    bound = CancelScope(deadline=min(asyncio.get_running_loop().time() + span, limit, ex.rollback_limit))
+    ex.rollback_scopes.add(bound)
+    try:
+        with bound:
+            await ex.tell(scope, *event, **fields)
+    finally:
+        ex.rollback_scopes.discard(bound)
+    if bound.cancel_called:
+        logger.warning(
+            "hook_timed_out run=%s hook=%s: cut off, so that the rollback can go on",
+            ex.state.run_id,
+            event[0],
+            extra={"event": "hook_timed_out", "run_id": ex.state.run_id, "hook": event[0]},
+        )
 
 
 def bound_by_cancel(ex: Execution) -> None:
@@ -98,18 +121,18 @@ async def _perform(ex: Execution, action: Action, limit: float) -> RollbackFailu
         if asyncio.get_running_loop().time() >= limit:
             raise _Incomplete("timed_out", f"not called: {_OUT_OF_TIME}")
         if compensating:
-            await ex.tell(scope, "on_compensate_start", events.CompensateStarted, action.index, attempt)
+            await _tell(ex, scope, limit, "on_compensate_start", events.CompensateStarted, action.index, attempt)
         else:
-            await ex.tell(scope, "on_undo_start", events.UndoStarted, action.index, attempt, kind=action.kind)
+            await _tell(ex, scope, limit, "on_undo_start", events.UndoStarted, action.index, attempt, kind=action.kind)
         await _call(ex, action, attempt, limit)
     except _Incomplete as problem:
         failure = _failure(ex, action, problem)
     if ex.interrupted is not None:
         return failure
     if compensating:
-        finished: Any = partial(ex.tell, scope, "on_compensate_finish", events.CompensateFinished)
+        finished: Any = partial(_tell, ex, scope, limit, "on_compensate_finish", events.CompensateFinished)
     else:
-        finished = partial(ex.tell, scope, "on_undo_finish", events.UndoFinished, kind=action.kind)
+        finished = partial(_tell, ex, scope, limit, "on_undo_finish", events.UndoFinished, kind=action.kind)
     await finished(action.index, attempt, failure=failure, duration=ex.since(began))
     return failure
 
@@ -160,7 +183,7 @@ def _time_text(limit: CancelScope, own: float, span: float) -> str:
 
 
 def _returned_text(value: Failure | Halt) -> str:
-    return describe(value.error) if isinstance(value, Failure) else f"halted: {value.reason}"
+    return describe(value.error) if isinstance(value, Failure) else f"halted: {text_of(value.reason)}"
 
 
 def _classify(ex: Execution, error: BaseException, timed_out: str | None) -> None:
@@ -168,9 +191,6 @@ def _classify(ex: Execution, error: BaseException, timed_out: str | None) -> Non
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         ex.interrupt(error)
         return
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and not timed_out and task is not None and task.cancelling():
-        raise error  # the loop is being torn down
     if timed_out:
         raise _Incomplete("timed_out", timed_out) from error
     signal = signal_in(error)

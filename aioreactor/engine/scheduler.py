@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-import anyio
 from anyio import CancelScope, create_task_group
 
 from aioreactor.clock import Timer
 from aioreactor.engine import ending, events, mapping, nesting, reporting, rollback
 from aioreactor.engine.attempt import Later, run_step
-from aioreactor.engine.drive import tick
+from aioreactor.engine.drive import EngineClosed, tick
 from aioreactor.engine.hooks import hooks_for
 from aioreactor.engine.limiter import Limiter, Ready, admit, release, withdraw
 from aioreactor.engine.ports import Environment
-from aioreactor.engine.scope import Failed, MapRun, Scope
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.engine.services import Services
 from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
 from aioreactor.errors import DeadlineExceeded
+from aioreactor.failures import type_name
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Outcome
 
+logger = logging.getLogger("aioreactor.engine")
+R = TypeVar("R")
 Tell: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -34,10 +38,8 @@ class Execution(Services):
 
     __slots__ = (
         "_bounded",
-        "_ended",
         "_engine_cut",
         "_host_baseline",
-        "_live",
         "_outbox",
         "_settling",
         "_sleepers",
@@ -68,8 +70,6 @@ class Execution(Services):
         self.rollback_scopes: set[CancelScope] = set()
         self._engine_cut = False
         self._host_baseline = 0
-        self._live = 0
-        self._ended: asyncio.Future[None]
         self._unstarted = 0
         self._sleepers: dict[asyncio.Future[None], Scope] = {}
         self._settling: set[Scope] = set()
@@ -116,54 +116,50 @@ class Execution(Services):
         self.learn_secrets(secrets_of_fields(inputs, self.plan.fields.hidden))
 
     async def _drive(self, tell: Tell, start: Callable[[], Readies]) -> Outcome[Any]:
-        try:
-            await self._forward(tell, start)
-        except asyncio.CancelledError as error:
-            self.note_cancel(error)
+        """Wait in the caller's task until all bodies have ended, then conclude.
+
+        No code of the user's runs in the caller's task, so a ``CancelledError`` here, and a pending ``Task.cancel()``,
+        can only come from outside. (A body's own task group may leave ``cancelling()`` raised, up to Python 3.12, and
+        the engine's own cuts cancel everything in its task group: neither can be told apart from a real one there.)
+        """
+        await self.shielded(self._forward(tell, start))
         self._stop_timers()
         if self.cancelled is None and self._caller_is_cancelled():
             self.note_cancel(asyncio.CancelledError())
         return await ending.conclude(self)
 
-    async def _forward(self, tell: Tell, start: Callable[[], Readies]) -> None:
-        """Wait in the caller's task until all bodies have ended.
+    async def shielded(self, work: Coroutine[Any, Any, R]) -> R:
+        """Wait for the end of ``work``, in a task of its own, however often the caller is cancelled; notes that it was.
 
-        No code of the user's runs in this task, so a ``CancelledError`` here, and a pending ``Task.cancel()``, can only
-        come from outside. (A body's own task group can leave ``cancelling()`` raised behind, up to Python 3.12.)
+        Cancellation: noted; comes out of `run` when all is done.
         """
-        async with create_task_group() as self.tasks:
-            self._ended = asyncio.get_running_loop().create_future()
-            self.launch(self._begin, tell, start)
-            try:
-                await self._ended
-            except asyncio.CancelledError as error:
-                # Our own cut reaches this task too; whether a cancel from outside came with it shows after the group.
-                if not self.tasks.cancel_scope.cancel_called:
-                    self.note_cancel(error)
-
-    async def _begin(self, tell: Tell, start: Callable[[], Readies]) -> None:
-        if self.state.root.hooks is not None:
-            await tell()
-        if self.cancelled is not None:
-            return
-        ready = start()
-        self.watch_deadline(self.state.root)
-        first = self.pick(ready)
-        if first is not None:
-            await self._go_on(*first)
-
-    def launch(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """Start a task of the run; the run's forward part ends with the last of them."""
-        self._live += 1
-        self.tasks.start_soon(self._lead, work, arguments)
-
-    async def _lead(self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task.add_done_callback(lambda _: _ring(ended))
         try:
-            await work(*arguments)
-        finally:
-            self._live -= 1
-            if not self._live and not self._ended.done():
-                self._ended.set_result(None)
+            await ended
+        except asyncio.CancelledError as error:
+            self.note_cancel(error)
+            await self._wait_out(task)
+        return task.result()
+
+    async def _wait_out(self, task: asyncio.Task[Any]) -> None:
+        with CancelScope(shield=True):
+            while not task.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])
+
+    async def _forward(self, tell: Tell, start: Callable[[], Readies]) -> None:
+        async with create_task_group() as self.tasks:
+            if self.state.root.hooks is not None:
+                await tell()
+            if self.cancelled is not None:
+                return
+            ready = start()
+            self.watch_deadline(self.state.root)
+            first = self.pick(ready)
+            if first is not None:
+                await self._go_on(*first)
 
     async def _work(self, scope: Scope, index: int) -> None:
         self._unstarted -= 1
@@ -175,22 +171,27 @@ class Execution(Services):
         while current is not None:
             scope, index = current
             is_step = scope.plan.nodes[index].kind == "step"
-            if is_step and not scope.stopped:
-                ready: Any = await run_step(self, scope, index)
-            else:
-                ready = await self._perform(scope, index)
+            try:
+                if is_step and not scope.stopped:
+                    ready: Any = await run_step(self, scope, index)
+                else:
+                    ready = await self._perform(scope, index)
+            except EngineClosed:
+                raise
+            except BaseException as error:
+                ready = self._unexpected(scope, index, error)
             if is_step and scope.limiters:
                 self._start_admitted(release(scope))
             if type(ready) is Later:
                 await self._back_off(ready)
                 ready = ((scope, index),)
-            # What became ready earlier starts earlier: give tasks that wait for their first turn that turn.
-            waiting = self._unstarted
-            current = self.pick(ready)
+            if self.state.effects:
+                ready = [*ready, *self.apply_effects()]
             if self._outbox:
                 await self._flush()
-            if waiting and current is not None:
+            if self._unstarted and ready:
                 await self._give_way()
+            current = self.pick(ready)
 
     async def _perform(self, scope: Scope, index: int) -> Any:
         if scope.stopped:
@@ -228,9 +229,23 @@ class Execution(Services):
 
     def _start(self, ready: Ready) -> None:
         self._unstarted += 1
-        self.launch(self._work, *ready)
+        self.tasks.start_soon(self._work, *ready)
+
+    def _unexpected(self, scope: Scope, index: int, error: BaseException) -> Readies:
+        """Something that no stage expected came out of a node: it fails like for any other reason."""
+        entered = scope.status[index] == NodeStatus.RUNNING
+        if scope.status[index] not in (NodeStatus.RUNNING, NodeStatus.READY):
+            logger.error("engine_error run=%s path=%s", self.state.run_id, scope.path_of(index), exc_info=error)
+            return ()
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            self.interrupt(error)
+            return self.state.cut(scope, index, error) if entered else self.state.drop(scope, index)
+        failed = Failed(error, scope, index, attempts=scope.attempt_of(index) + entered)
+        self.state.log("failure", failed.path, failed.attempts or 1, type_name(error))
+        return self.state.fail(scope, index, failed, started=entered)
 
     async def _give_way(self) -> None:
+        """What became ready earlier starts earlier: tasks that wait for their first turn get it."""
         try:
             await tick()
         except asyncio.CancelledError as error:
@@ -262,7 +277,7 @@ class Execution(Services):
             if isinstance(effect, Stopped):
                 ready += self._on_stopped(effect.chain)
             elif isinstance(effect, RollBack):
-                self.launch(self._roll_back_nested, effect.scope)
+                self.tasks.start_soon(self._roll_back_nested, effect.scope, effect.undo)
             else:
                 self._on_wake(effect)
         return ready
@@ -329,9 +344,9 @@ class Execution(Services):
             self.cut_reason = reason
             self.tasks.cancel_scope.cancel()
 
-    async def _roll_back_nested(self, scope: Scope) -> None:
+    async def _roll_back_nested(self, scope: Scope, undo: bool) -> None:
         with CancelScope(shield=True):
-            await rollback.roll_back(self, scope)
+            await rollback.roll_back(self, scope, undo=undo)
             self.start_all(self._after_rollback(scope))
             await self._flush()
 
@@ -371,13 +386,13 @@ class Execution(Services):
     def _caller_is_cancelled(self) -> bool:
         """Whether somebody cancelled the caller's task, or a cancel scope around it."""
         assert self._host is not None
-        return self._host.cancelling() > self._host_baseline or anyio.current_effective_deadline() == float("-inf")
+        return self._host.cancelling() > self._host_baseline
 
     def note_if_cancelled(self, error: asyncio.CancelledError) -> bool:
         """Whether a ``CancelledError`` is a cancellation of the run, or of its bodies, rather than a leak."""
         if self._engine_cut or self.cancelled is not None or self.interrupted is not None:
             return True
-        if self._caller_is_cancelled() or self.tasks.cancel_scope.cancel_called:
+        if self._caller_is_cancelled():
             self.note_cancel(error)
             return True
         return False

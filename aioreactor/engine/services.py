@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -34,6 +33,7 @@ class Services(ABC):
         "_host",
         "_scrubber",
         "_secrets",
+        "_sending",
         "base",
         "clock",
         "environment",
@@ -56,6 +56,7 @@ class Services(ABC):
         self._host: asyncio.Task[Any] | None = None
         self._scrubber: Scrubber | None = None
         self._secrets: set[str] = set()
+        self._sending: set[asyncio.Task[None]] = set()
 
     @property
     def status(self) -> Status:
@@ -63,6 +64,10 @@ class Services(ABC):
         if self.outcome is not None:
             return self.outcome.status
         return "rolling_back" if self.state.root.stopped and self.state.settled else "running"
+
+    @abstractmethod
+    def interrupt(self, error: BaseException) -> None:
+        """Abort the run: ``KeyboardInterrupt`` or ``SystemExit`` was raised inside it."""
 
     @abstractmethod
     def note_if_cancelled(self, error: asyncio.CancelledError) -> bool:
@@ -170,6 +175,8 @@ class Services(ABC):
             await tell(listening, made)
         except asyncio.CancelledError as error:
             self.note_if_cancelled(error)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self.interrupt(error)
 
     def report_progress(
         self, scope: Scope, index: int, attempt: int, done: float, total: float | None, message: str
@@ -192,5 +199,11 @@ class Services(ABC):
         self._host.get_loop().call_soon_threadsafe(self._send, send)
 
     def _send(self, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with suppress(RuntimeError):  # the bodies have ended, and with them what could be reported
-            self.tasks.start_soon(send)
+        task = asyncio.get_running_loop().create_task(send())
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def sent(self) -> None:
+        """Wait until what bodies reported has been told."""
+        while self._sending:
+            await asyncio.wait(self._sending)

@@ -26,16 +26,23 @@ _COMPLETED, _SKIPPED = int(NodeStatus.COMPLETED), int(NodeStatus.SKIPPED)
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """These scopes were stopped by a failure, innermost first: settle or cancel what is in flight."""
+    """These scopes were stopped by a failure, innermost first: settle or cancel what is in flight.
+
+    Without scopes: something halted, so what is in flight goes on, and what waits does not.
+    """
 
     chain: tuple[Scope, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """A nested scope failed and has settled: roll it back, then call `RunState.rolled_back`."""
+    """A nested scope has settled: roll it back, then call `RunState.rolled_back`.
+
+    ``undo=False``: it halted, and only what failed after that is compensated.
+    """
 
     scope: Scope
+    undo: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +260,16 @@ class RunState:
         scope.active -= 1
         self._owe(scope, index, failed.error, started=started)
         self.touch(scope, index)
-        if self.halt is not None or self.cancelled:
-            self.late_errors.append(failed)
-        else:
-            self._doom(scope, failed)
+        self._fail_around(scope, failed)
         return self._settle(scope)
+
+    def _fail_around(self, scope: Scope, failed: Failed) -> bool:
+        """A failure dooms what is around it, unless that has halted or was cancelled before: then it comes too late."""
+        if self.cancelled or self._is_halting(scope):
+            self.late_errors.append(failed)
+            return False
+        self._doom(scope, failed)
+        return True
 
     def _owe(self, scope: Scope, index: int, error: BaseException, *, started: bool) -> None:
         scope.errors = scope.errors or {}
@@ -284,7 +296,8 @@ class RunState:
         are done, but which is not completed, is cut.
         """
         attempts = scope.attempt_of(index)
-        if attempts and scope.errors is not None:
+        if attempts and scope.attempts is not None and scope.errors is not None:
+            scope.attempts[index] = attempts - 1  # the last one is the one that ends now
             if self.cancelled:
                 return self.cut(scope, index, scope.errors[index])
             return self.fail(scope, index, Failed(scope.errors[index], scope, index, attempts=attempts), started=True)
@@ -303,11 +316,15 @@ class RunState:
         if inner is not None:
             if inner.failure is None and not inner.stopped:
                 inner.halt = (reason, scope.path_of(index))
-                self._stop(inner)
+                self._halt(inner)
         elif not self.root.stopped:
             self.halt = (reason, scope.path_of(index))
-            self._stop(self.root)
+            self._halt(self.root)
         return self._settle(scope)
+
+    def _halt(self, scope: Scope) -> None:
+        self._stop(scope)
+        self.effects.append(Stopped(()))
 
     def _skipping(self, scope: Scope) -> Scope | None:
         current: Scope | None = scope
@@ -322,9 +339,8 @@ class RunState:
 
     def fail_scope(self, scope: Scope, failed: Failed) -> Readies:
         """A scope as a whole failed (its deadline passed)."""
-        if scope.failure is not None or self.halt is not None or self.cancelled or not scope.active:
-            return NONE
-        self._doom(scope, failed)
+        if scope.failure is None and scope.active:
+            self._fail_around(scope, failed)
         return NONE
 
     def cancel(self) -> Readies:
@@ -383,7 +399,8 @@ class RunState:
         if isinstance(parent, MapRun):
             return self._element_ended(parent, scope, None)
         if scope.halt is not None:
-            return self.complete(parent, scope.index, None, skipped=True)
+            self.effects.append(RollBack(scope, undo=False))
+            return NONE
         return self._node_cut(parent, scope.index, halted=self._is_halting(scope))
 
     def _is_halting(self, scope: Scope | None) -> bool:
@@ -406,9 +423,12 @@ class RunState:
         return self._settle(scope)
 
     def rolled_back(self, scope: Scope) -> Readies:
-        """A nested scope that failed has been rolled back: now its node in the parent fails."""
+        """A nested scope that failed has been rolled back: now its node in the parent fails (or is skipped)."""
         parent, failed = scope.parent, scope.failure
         assert parent is not None
+        if failed is None:
+            assert isinstance(parent, Scope)
+            return self.complete(parent, scope.index, None, skipped=True)
         assert failed is not None
         if isinstance(parent, MapRun):
             return self._element_ended(parent, scope, failed)
@@ -432,11 +452,8 @@ class RunState:
         """An element never started, because its inputs are not valid."""
         run = element.parent
         assert isinstance(run, MapRun)
-        if self.halt is not None or self.cancelled:
-            self.late_errors.append(failed)
-            return self._element_ended(run, element, None)
-        self._doom(element, failed)
-        return self._element_ended(run, element, failed)
+        doomed = self._fail_around(element, failed)
+        return self._element_ended(run, element, failed if doomed else None)
 
     def source_ended(self, run: MapRun) -> Readies:
         """No further element will come."""
@@ -446,11 +463,8 @@ class RunState:
     def source_failed(self, run: MapRun, failed: Failed) -> Readies:
         """The source raised: the map fails as an atomic one does."""
         run.exhausted = True
-        if self.halt is not None or self.cancelled:
-            self.late_errors.append(failed)
-        else:
+        if self._fail_around(run.scope, failed):
             run.failure = run.failure or failed
-            self._doom(run.scope, failed)
         return self._settle_map(run)
 
     def _settle_map(self, run: MapRun) -> Readies:
