@@ -1,0 +1,26 @@
+--[[
+A checkpoint: writes what changed, and extends the lease.
+
+`changes` are pairs of scalars, pairs of steps, dropped steps, trace entries. An empty `status` leaves it as it is.
+Repeatable: `write` tells a repeat.
+
+keys: run, steps, trace, requests
+args: token, ver, write, ttl_ms, status, n_scalars, n_steps, n_dropped, changes...
+returns: OK ver asked | MOVED ver asked created_ms labels | LOST why
+]]
+--- @include "clock"
+--- @include "changes"
+local run, steps, trace, requests = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, ver, write, ttl_ms, status = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local n_scalars, n_steps, n_dropped = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+
+--- @include "fence"
+if not repeated then
+  local now = now_ms()
+  redis.call('HSET', run, 'ver', ver + 1, 'write', write, 'lease_ms', now + ttl_ms, 'updated_ms', now)
+  if status ~= '' then
+    redis.call('HSET', run, 'status', status)
+  end
+  write_changes(run, steps, trace, 9, n_scalars, n_steps, n_dropped)
+end
+--- @include "accepted"

@@ -1,0 +1,358 @@
+"""What the run store takes and gives: plain, immutable data. Blobs are opaque here. Times are server times in ms."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import msgspec
+
+from aioreactor.store import keys
+from aioreactor.trace import Status
+
+if TYPE_CHECKING:
+    from aioreactor.store.claim import Claim
+
+FORMAT = 1
+"""Version of the record's form that this code writes; a newer one is refused by whoever decodes the blobs."""
+
+TERMINAL: frozenset[Status] = frozenset(("completed", "failed", "halted", "cancelled", "aborted"))
+STATUSES: frozenset[Status] = frozenset(get_args(Status))
+LIVE: frozenset[Status] = frozenset(("pending", "running", "rolling_back"))
+"""Somebody has to move such a run on; if nobody does, the sweeper rings."""
+
+Why: TypeAlias = Literal["token", "version", "gone"]
+"""Why a write was refused: held by somebody else or by nobody, written by somebody else, deleted."""
+
+_NOTHING: Mapping[str, bytes] = {}
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint writes; what is left out stays as it is.
+
+    Attributes:
+        status: The new one; `RunStore.save` and `RunStore.release` take no terminal one.
+        steps: By step path.
+        dropped: Paths of steps to be forgotten.
+        trace: Entries to append.
+        failure: The first failure.
+        state: The run's own state.
+        seq: The last number on the undo stack.
+        served: How many requests have been served; written together with their effects.
+        version: Of the code that goes on with the run.
+        fingerprint: Of the plan that goes on with the run.
+    """
+
+    status: Status | None = None
+    steps: Mapping[str, bytes] = _NOTHING
+    dropped: Sequence[str] = ()
+    trace: Sequence[bytes] = ()
+    failure: bytes | None = None
+    state: bytes | None = None
+    seq: int | None = None
+    served: int | None = None
+    version: str | None = None
+    fingerprint: str | None = None
+
+
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run to be created.
+
+    Attributes:
+        reactor: Name of its class.
+        inputs: Encoded in a way that equal inputs give equal bytes: they are compared as such.
+        version: Of the code.
+        fingerprint: Of the plan.
+        deadline_ms: From its creation; None is none.
+        due_ms: From its creation; before then nobody is expected to take it.
+        parent: The run that started it.
+        tags: To list it by.
+        listed: Whether it is among the top-level runs, or an element of another.
+        steps: Results that it begins with (fork, retry).
+        trace: Entries that it begins with.
+        state: The run's own state.
+        seq: The last number on the undo stack.
+    """
+
+    reactor: str
+    inputs: bytes = b""
+    version: str = ""
+    fingerprint: str = ""
+    deadline_ms: int | None = None
+    due_ms: int = 0
+    parent: str = ""
+    tags: tuple[str, ...] = ()
+    listed: bool = True
+    steps: Mapping[str, bytes] = _NOTHING
+    trace: Sequence[bytes] = ()
+    state: bytes = b""
+    seq: int = 0
+
+    def labels(self) -> str:
+        """What it is listed by, apart from its status, one a line.
+
+        Raises:
+            ValueError: The reactor's name, a tag or the parent's id is empty or too long.
+        """
+        found = [keys.ALL, keys.reactor_label(self.reactor), *map(keys.tag_label, self.tags)]
+        found += [keys.TOP] if self.listed else []
+        found += [keys.parent_label(self.parent)] if self.parent else []
+        return "\n".join(dict.fromkeys(found))
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The scalars of a run as of one moment.
+
+    Attributes:
+        ver: Version of the record, grows with each write.
+        fence: Grows each time that somebody takes the run.
+        owner: Who holds it, for people; empty if nobody does.
+        lease_ms: When its lease ends or ended; 0 if it was let go.
+        deadline_ms: None is none.
+        due_ms: Before then nobody is expected to take it; 0 is at once.
+        ended_ms: 0 before it has ended.
+        labels: What it is listed by, apart from its status, one a line.
+        now_ms: When this was read.
+        inputs, outcome, failure, state: Empty also when they were not asked for.
+    """
+
+    run_id: str
+    reactor: str
+    status: Status
+    ver: int
+    fence: int
+    now_ms: int
+    created_ms: int
+    updated_ms: int
+    ended_ms: int = 0
+    owner: str = ""
+    lease_ms: int = 0
+    deadline_ms: int | None = None
+    due_ms: int = 0
+    format: int = FORMAT
+    version: str = ""
+    fingerprint: str = ""
+    parent: str = ""
+    tags: tuple[str, ...] = ()
+    labels: str = ""
+    seq: int = 0
+    served: int = 0
+    inputs: bytes = b""
+    outcome: bytes = b""
+    failure: bytes = b""
+    state: bytes = b""
+
+    @property
+    def ended(self) -> bool:
+        """Whether its status is terminal."""
+        return self.status in TERMINAL
+
+    @property
+    def lease_left_ms(self) -> int:
+        """How long its lease lasts; 0 if nobody has a live one."""
+        return max(self.lease_ms - self.now_ms, 0)
+
+    def rests_ms(self, idle_ms: int) -> int:
+        """How long, from when this was read, until it is up to somebody else to move it on; 0 if it is now.
+
+        One that was let go, or not taken yet, may be on its way to its next holder for ``idle_ms`` after it is due.
+        """
+        if self.lease_ms:
+            return self.lease_left_ms
+        return max(max(self.updated_ms, self.due_ms) + idle_ms - self.now_ms, 0)
+
+    @property
+    def listing(self) -> str:
+        """All that it is listed by, one a line."""
+        return f"{self.labels}\n{keys.status_label(self.status)}"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What somebody wants of a run's owner; numbered from 1 in the order of acceptance."""
+
+    number: int
+    id: str
+    body: bytes
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a run as of one moment."""
+
+    row: RunRow
+    steps: dict[str, bytes]
+    trace: list[bytes]
+    requests: list[Request]
+
+    @property
+    def waiting(self) -> list[Request]:
+        """The requests that were not served yet, oldest first."""
+        return self.requests[self.row.served :]
+
+
+class Exists(msgspec.Struct, frozen=True):
+    """There is a run of that id already; ``lease_left_ms`` is 0 if nobody has a live lease."""
+
+    run_id: str
+    status: Status
+    ver: int
+    same_inputs: bool
+    lease_left_ms: int
+
+
+class Created(msgspec.Struct, frozen=True):
+    """It was created by this call; ``claim`` is there if it was to be held at once."""
+
+    run_id: str
+    created_ms: int
+    claim: Claim | None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Somebody else has a live lease."""
+
+    ms_left: int
+    owner: str
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The run is in another status than those that were named."""
+
+    status: Status
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """There is no such run (any more)."""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A request was left, now or before.
+
+    Attributes:
+        number: Its place among the run's requests, from 1.
+        first: False if one of that id had been left before; that one counts.
+        same: Whether it was the same as this one.
+        status: The run's.
+        lease_left_ms: 0 if nobody has a live lease: nobody will look at it by himself.
+    """
+
+    number: int
+    first: bool
+    same: bool
+    status: Status
+    lease_left_ms: int
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list: those that meet all that is given.
+
+    Attributes:
+        since_ms: Created at that time or later.
+        elements: Also those that are elements of others; a parent's are always listed.
+    """
+
+    reactor: str | None = None
+    status: Status | None = None
+    tag: str | None = None
+    parent: str | None = None
+    since_ms: int = 0
+    elements: bool = False
+
+    def labels(self) -> list[str]:
+        """The lists that a run has to be in.
+
+        Raises:
+            ValueError: A name is empty or too long, or there is no such status.
+        """
+        found = [keys.reactor_label(self.reactor)] if self.reactor is not None else []
+        found += [keys.status_label(known_status(self.status))] if self.status is not None else []
+        found += [keys.tag_label(self.tag)] if self.tag is not None else []
+        if self.parent is not None:
+            return [*found, keys.parent_label(self.parent)]
+        return [*found, keys.ALL if self.elements else keys.TOP]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some runs, newest first; an empty ``cursor`` says that there are no more."""
+
+    rows: list[RunRow]
+    cursor: str
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """What `RunStore.repair` did: index entries that it looked at, took out, and wrote anew."""
+
+    looked: int = 0
+    dropped: int = 0
+    renewed: int = 0
+
+
+def known_status(status: Status) -> Status:
+    """``status``, if there is such a one.
+
+    Raises:
+        ValueError: There is not.
+    """
+    if status not in STATUSES:
+        raise ValueError(f"no status {status!r}: {', '.join(sorted(STATUSES))}")
+    return status
+
+
+def living_status(status: Status | None) -> str:
+    """``status`` as a script takes it, if a run that goes on may have it.
+
+    Raises:
+        ValueError: It is terminal or unknown.
+    """
+    if status is None:
+        return ""
+    if known_status(status) in TERMINAL:
+        raise ValueError(f"{status!r} ends a run: that is for close()")
+    return status
+
+
+def check_take(allowed: Collection[Status], status: Status | None) -> None:
+    """Refuse to take an ended run without a new status: nobody may hold a run that has ended.
+
+    Raises:
+        ValueError: That was asked for.
+    """
+    if status is None and not TERMINAL.isdisjoint(allowed):
+        raise ValueError("who takes a run that may have ended says what becomes of it: status='rolling_back'")
+
+
+def positive(number: int) -> int:
+    """``number``, if it is at least 1.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if number < 1:
+        raise ValueError(f"{number} is to be at least 1")
+    return number
+
+
+def not_negative(number: int) -> int:
+    """``number``, if it is at least 0.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if number < 0:
+        raise ValueError(f"{number} is not to be negative")
+    return number
+
+
+def terminal_status(status: Status) -> Status:
+    """``status``, if it ends a run.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if status not in TERMINAL:
+        raise ValueError(f"{status!r} does not end a run: {', '.join(sorted(TERMINAL))}")
+    return status
+
+
+def statuses_text(statuses: Collection[Status]) -> str:
+    """Statuses as a script takes them: ``,one,other,``."""
+    return f",{','.join(sorted(map(known_status, statuses)))},"
