@@ -30,7 +30,7 @@ class _Holder:
 
 
 class Namespace:
-    """Where the names in one class's annotations are looked up: its module, and the function that defined it."""
+    """Where the names in one class's annotations are looked up: itself, the function that defined it, its module."""
 
     __slots__ = ("_globals", "_locals")
 
@@ -49,13 +49,27 @@ class Namespace:
             return Unresolved(annotation if isinstance(annotation, str) else repr(annotation))
 
 
+def namespace_for(cls: type) -> Namespace:
+    """The namespace of a class that is being created; called from its ``__init_subclass__``."""
+    names = dict(caller_locals())
+    if cls.__qualname__.rpartition("<locals>.")[2] == cls.__name__:
+        names[cls.__name__] = cls
+    inputs = inspect.get_annotations(cls)
+    nested = {name: item for name, item in vars(cls).items() if _is_type(item) and name not in inputs}
+    return Namespace(cls.__module__, {**names, **nested})
+
+
+def _is_type(item: Any) -> bool:
+    return isinstance(item, (type, typing.NewType, typing.TypeVar)) or get_origin(item) is not None
+
+
 def caller_locals() -> Mapping[str, Any]:
     """Local names of the function whose body holds the class statement; empty at module level.
 
     Lets annotations under ``from __future__ import annotations`` name classes that are local to a function.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name in {"__init_subclass__", "caller_locals", "_namespace"}:
+    while frame is not None and frame.f_code.co_name in {"__init_subclass__", "caller_locals", "namespace_for"}:
         frame = frame.f_back
     if frame is None or frame.f_locals is frame.f_globals:
         return {}
@@ -74,6 +88,8 @@ def marks(annotation: Any) -> tuple[Any, ...]:
 
 def text_of(annotation: Any) -> str:
     """The annotation as a person would write it."""
+    if annotation is type(None):
+        return "None"
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__qualname__.rpartition("<locals>.")[2]
     return str(annotation).replace("typing.", "")

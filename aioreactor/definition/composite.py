@@ -15,10 +15,11 @@ from aioreactor.definition.nodes import (
     MapNode,
     Node,
     NodeRef,
+    SkippableNode,
     StepNode,
     TimerNode,
 )
-from aioreactor.definition.policies import FanOut, Retry
+from aioreactor.definition.policies import FanOut, Retry, timeout_problem
 from aioreactor.definition.wiring import ValueWire, Wire, as_wire, as_wires
 from aioreactor.map_results import MapResults
 from aioreactor.results import Outcome
@@ -31,6 +32,7 @@ R = TypeVar("R")
 C = TypeVar("C")
 Source: TypeAlias = Iterable[Any] | AsyncIterable[Any] | Callable[..., Any]
 
+_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
 _NO_POLICY = {
     "retries": "only steps retry, never a nested reactor as a whole; put retries on its steps or in its class header",
     "timeout": "a timeout bounds one attempt of a step; set it on its steps, or a deadline in its class header",
@@ -44,6 +46,42 @@ def _refused(node: Node[Any], what: str, wiring: dict[str, Any]) -> None:
             node.problems.append(f"{what}: {word}= does not apply: {why} (an input of that name: wire={{{word!r}: …}})")
 
 
+def _name_of(target: Any) -> str:
+    return getattr(target, "__name__", None) or repr(target)
+
+
+def _about(target: Any, description: str | None) -> str | None:
+    return description or (target.__doc__ if isinstance(target, type) else None)
+
+
+@overload
+def compose(
+    child: type[Reactor[R]],
+    /,
+    *,
+    after: NodeRef | Sequence[NodeRef] = ...,
+    on_halt: Literal["halt"] = ...,
+    coordination: Sequence[Any] | None = ...,
+    name: str | None = ...,
+    aliases: Sequence[str] = ...,
+    description: str | None = ...,
+    wire: Mapping[str, Any] | None = ...,
+    **wiring: Any,
+) -> ComposeNode[R]: ...
+@overload
+def compose(
+    child: type[Reactor[R]],
+    /,
+    *,
+    after: NodeRef | Sequence[NodeRef] = ...,
+    on_halt: Literal["skip"],
+    coordination: Sequence[Any] | None = ...,
+    name: str | None = ...,
+    aliases: Sequence[str] = ...,
+    description: str | None = ...,
+    wire: Mapping[str, Any] | None = ...,
+    **wiring: Any,
+) -> SkippableNode[R]: ...
 def compose(
     child: type[Reactor[R]],
     /,
@@ -56,26 +94,27 @@ def compose(
     description: str | None = None,
     wire: Mapping[str, Any] | None = None,
     **wiring: Any,
-) -> ComposeNode[R]:
+) -> ComposeNode[Any]:
     """Run another reactor inside this run: own inputs, own steps by path (``trip.hotel``), own undo order.
 
     Inputs that are not wired are taken from the parent's inputs of the same name, then from the child's defaults.
-    Its value is the child's ``returns``. ``on_halt="skip"``: a child that halts makes this step skipped instead of
-    halting the whole run.
+    Its value is the child's ``returns``. ``on_halt="skip"``: a child that halts makes this step skipped (its value is
+    None) instead of halting the whole run.
     """
-    node: ComposeNode[R] = ComposeNode(
+    kind = SkippableNode if on_halt == "skip" else ComposeNode
+    node: ComposeNode[Any] = kind(
         child=child,
         on_halt=on_halt,
         coordination=coordination,
         after=after,
         name=name,
         aliases=aliases,
-        description=description or child.__doc__,
+        description=_about(child, description),
     )
-    _refused(node, f"compose({child.__name__})", wiring)
+    _refused(node, f"compose({_name_of(child)})", wiring)
     node.wiring = as_wires(wiring, wire)
-    if on_halt not in {"halt", "skip"}:
-        node.problems.append(f"compose({child.__name__}): on_halt={on_halt!r}: 'halt' or 'skip'")
+    if on_halt not in ("halt", "skip"):
+        node.problems.append(f"compose({_name_of(child)}): on_halt={on_halt!r}: 'halt' or 'skip'")
     return node
 
 
@@ -92,9 +131,9 @@ def async_reactor(
 ) -> AsyncReactorNode[Outcome[R]]:
     """Dispatch another reactor as a run of its own; a reader gets its outcome. Needs a store."""
     node: AsyncReactorNode[Outcome[R]] = AsyncReactorNode(
-        child=child, after=after, name=name, aliases=aliases, description=description or child.__doc__
+        child=child, after=after, name=name, aliases=aliases, description=_about(child, description)
     )
-    _refused(node, f"async_reactor({child.__name__})", wiring)
+    _refused(node, f"async_reactor({_name_of(child)})", wiring)
     node.wiring = as_wires(wiring, wire)
     return node
 
@@ -206,16 +245,15 @@ def map_each(
         wire: wiring for fields whose names are policy words.
         **wiring: wires the element's other fields or inputs.
     """
-    spread = FanOut() if fan_out is True else (fan_out or None)
     shared: dict[str, Any] = {"retries": retries, "timeout": timeout, "coordination": coordination, "output": output}
 
     def build(element: StepNode[Any] | ComposeNode[Any]) -> MapNode[Any]:
-        return MapNode(
+        node: MapNode[Any] = MapNode(
             element=element,
             over=as_wire(over) if _is_wire(over) else (over if _is_source(over) else ValueWire(over)),
             item=item,
             concurrency=concurrency,
-            fan_out=spread,
+            fan_out=FanOut() if fan_out is True else fan_out if isinstance(fan_out, FanOut) else None,
             atomic=atomic,
             collect=collect,
             after=after,
@@ -223,6 +261,11 @@ def map_each(
             aliases=aliases,
             description=description,
         )
+        if not isinstance(fan_out, (bool, FanOut)):
+            node.problems.append(f"map_each: fan_out={fan_out!r}: True, or FanOut(batch_size=…)")
+        if collect is not None and not callable(collect):
+            node.problems.append(f"map_each: collect={collect!r}: a function of the results")
+        return node
 
     if target is None:
         return lambda fn: build(StepNode(fn=fn, **shared))
@@ -238,8 +281,8 @@ def _class_element(
         return target.step(**shared, wire={**wiring, **(wire or {})})
     given = {word: item for word, item in shared.items() if item is not None and word != "coordination"}
     element = compose(target, coordination=shared["coordination"], wire={**wiring, **(wire or {})})
-    _refused(element, f"map_each({target.__name__})", given)
-    element.problems += [f"map_each({target.__name__}): {word}= is for methods and step classes" for word in given]
+    _refused(element, f"map_each({_name_of(target)})", given)
+    element.problems += [f"map_each({_name_of(target)}): {word}= is for methods and step classes" for word in given]
     return element
 
 
@@ -287,9 +330,12 @@ def interrupt(
         node.problems.append("interrupt: coordination= does not apply, since nothing runs there; put it on a step")
     if on_timeout not in ("fail", "wait") and not isinstance(on_timeout, Default):
         node.problems.append(f"interrupt: on_timeout={on_timeout!r}: 'fail', 'wait' or Default(value)")
-    if resume not in {"inline", "background"}:
+    if correlation_id is not None and not callable(correlation_id):
+        node.problems.append(f"interrupt: correlation_id={correlation_id!r}: a function of the context")
+    if resume not in ("inline", "background"):
         node.problems.append(f"interrupt: resume={resume!r}: 'inline' or 'background'")
-    if (timeout is not None and timeout <= 0) or (max_attempts is not None and max_attempts < 1):
+    whole = isinstance(max_attempts, int) and not isinstance(max_attempts, bool) and max_attempts >= 1
+    if timeout_problem("interrupt", timeout) or not (max_attempts is None or whole):
         node.problems.append("interrupt: timeout is in seconds above 0 and max_attempts at least 1")
     return node
 
@@ -307,23 +353,26 @@ def timer(
     description: str | None = None,
 ) -> TimerNode:
     """Wait durably: for a span, or ``until`` a moment (a datetime with a zone, or a wire to one). Needs a store."""
-    spans = [
-        span * factor
-        for span, factor in ((seconds, 1), (minutes, 60), (hours, 3600), (days, 86400))
-        if span is not None
-    ]
+    given = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}
+    numbers = {word: span for word, span in given.items() if isinstance(span, (int, float))}
+    spans = [span * _SECONDS[word] for word, span in numbers.items() if span is not None]
     node = TimerNode(
         seconds=sum(spans) if spans else None,
-        until=until,
+        until=as_wire(until) if isinstance(until, (Wire, Node)) else until,
         after=after,
         name=name,
         aliases=aliases,
         description=description,
     )
-    if bool(spans) == (until is not None):
+    node.problems += [
+        f"timer: {word}={span!r}: a number" for word, span in given.items() if span is not None and word not in numbers
+    ]
+    if any(span is not None for span in given.values()) == (until is not None):
         node.problems.append("timer: give a span (seconds=, minutes=, hours=, days=) or until=, one of the two")
     if any(span < 0 for span in spans):
         node.problems.append("timer: a span cannot be negative")
+    if until is not None and not isinstance(until, (datetime, Wire, Node)):
+        node.problems.append(f"timer: until={until!r}: a datetime with a time zone, or a wire to one")
     if isinstance(until, datetime) and until.tzinfo is None:
         node.problems.append("timer: until= has no time zone; use datetime(…, tzinfo=UTC)")
     return node

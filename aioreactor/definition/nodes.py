@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from aioreactor.definition.policies import FanOut, Retry, retry_problem, timeout_problem
+from aioreactor.definition.policies import FanOut, Retry, alias_problem, as_tuple, retry_problem, timeout_problem
 from aioreactor.definition.wiring import Wire
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ REGISTERED = "__aioreactor_registered__"
 
 def refs(given: NodeRef | Sequence[NodeRef]) -> tuple[NodeRef, ...]:
     """One step or several, as ``after=`` takes them."""
-    return (given,) if isinstance(given, (Node, str)) else tuple(given)
+    return as_tuple(given)
 
 
 class Node(Generic[R_co]):
@@ -41,17 +41,24 @@ class Node(Generic[R_co]):
     ) -> None:
         self.attribute = ""
         self.owner = ""
+        self.home: type | None = None
         self.sealed = False
-        self.pinned = name
+        self.pinned = name if isinstance(name, str) else None
         self.after = refs(after)
-        self.aliases = (aliases,) if isinstance(aliases, str) else tuple(aliases)
+        self.aliases = as_tuple(aliases)
         self.description = description
         self.problems: list[str] = []
+        if name is not None and not isinstance(name, str):
+            self.problems.append(f"{self.kind}: name={name!r}: a name, as text")
+        if after is None:
+            self.problems.append(f"{self.kind}: after=None: name a step, or leave after= out")
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         if not self.attribute:
             self.attribute = attribute
             self.owner = owner.__qualname__
+            self.home = owner
+            self.problems += alias_problem(f"{self.kind} {self.label!r}", self.aliases)
 
     @property
     def label(self) -> str:
@@ -101,7 +108,7 @@ class StepNode(Node[R_co]):
         self.wiring = dict(wiring or {})
         self.retries = retries
         self.timeout = timeout
-        self.coordination = None if coordination is None else tuple(coordination)
+        self.coordination = None if coordination is None else as_tuple(coordination)
         self.output = output
         self.undo_fn: Callable[..., Any] | None = None
         self.compensate_fn: Callable[..., Any] | None = None
@@ -112,7 +119,7 @@ class StepNode(Node[R_co]):
         self.problems += retry_problem(where, self.retries) + timeout_problem(where, self.timeout)
 
     def _fallback(self) -> str:
-        target = self.fn or self.step_class
+        target = self.fn if self.fn is not None else self.step_class
         return getattr(target, "__name__", "?")
 
     def undo(self, fn: F) -> F:
@@ -128,13 +135,19 @@ class AsyncStepNode(StepNode[R_co]):
     """A step that is dispatched to a worker and awaited only by who reads it."""
 
     kind = "async_step"
+    _undone = False
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        super().__set_name__(owner, attribute)
+        if self._undone:
+            self.problems.append(
+                f"async step {self.label!r}: undo would never run, since a parent's rollback does not touch it; "
+                f"use compensate, or make it a @step"
+            )
 
     def undo(self, fn: F) -> F:
         """Refused: a dispatched step is independent of its parent's rollback."""
-        self.problems.append(
-            f"async step {self.label!r}: undo would never run, since a parent's rollback does not touch it; "
-            f"use compensate, or make it a @step"
-        )
+        self._undone = True
         return fn
 
 
@@ -156,10 +169,14 @@ class ComposeNode(Node[R_co]):
         self.child = child
         self.wiring = dict(wiring or {})
         self.on_halt = on_halt
-        self.coordination = None if coordination is None else tuple(coordination)
+        self.coordination = None if coordination is None else as_tuple(coordination)
 
     def _fallback(self) -> str:
-        return self.child.__name__
+        return getattr(self.child, "__name__", "?")
+
+
+class SkippableNode(ComposeNode[R_co | None], Generic[R_co]):
+    """Another reactor, run inside this run; a reader gets None when it halted, and was skipped."""
 
 
 class AsyncReactorNode(ComposeNode[R_co]):
@@ -194,6 +211,7 @@ class MapNode(Node[R_co]):
         self.atomic = atomic
         self.collect_fn = collect
         self.undo_all_fn: Callable[..., Any] | None = None
+        self._misplaced: list[tuple[str, str]] = []
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         super().__set_name__(owner, attribute)
@@ -201,12 +219,19 @@ class MapNode(Node[R_co]):
             self.element.__set_name__(owner, self.label)
         if not isinstance(self.concurrency, int) or self.concurrency < 1:
             self.problems.append(f"map {self.label!r}: concurrency={self.concurrency!r}: a whole number from 1")
+        self.problems += [
+            f"map {self.label!r}: define {slot} on the {kind} that it runs, not on the map"
+            for slot, kind in self._misplaced
+        ]
+
+    def _fallback(self) -> str:
+        return self.element.label
 
     def _element_step(self, slot: str) -> StepNode[Any]:
         if isinstance(self.element, StepNode) and self.element.fn is not None:
             return self.element
         kind = "step class" if isinstance(self.element, StepNode) else "reactor"
-        self.problems.append(f"map {self.label!r}: define {slot} on the {kind} that it runs, not on the map")
+        self._misplaced.append((slot, kind))
         return StepNode()
 
     def undo(self, fn: F) -> F:
@@ -275,4 +300,6 @@ class Handoff:
         self.step = step
 
     def __repr__(self) -> str:
-        return f"{self.side}({self.step if isinstance(self.step, str) else self.step.label})"
+        return (
+            f"{self.side}({self.step if isinstance(self.step, str) else getattr(self.step, 'label', repr(self.step))})"
+        )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
@@ -102,7 +103,7 @@ class FanOut:
             raise ValueError(f"chunk is 'auto' or at least 1, not {self.chunk!r}")
 
 
-_CHOICES: dict[str, tuple[str, ...]] = {
+CHOICES: dict[str, tuple[str, ...]] = {
     "on_failure": ("settle", "cancel"),
     "on_cancel": ("rollback", "abort", "detach"),
     "on_contention": ("raise", "enqueue"),
@@ -135,17 +136,15 @@ class Options:
 
     def extended(self, given: Mapping[str, Any]) -> Options:
         """These options with a subclass's own keywords in place of the inherited ones; a name is never inherited."""
-        own: dict[str, Any] = {
-            key: tuple(item) if key in _LISTS and not isinstance(item, str) else item for key, item in given.items()
-        }
+        own: dict[str, Any] = {key: as_tuple(item) if key in _LISTS else item for key, item in given.items()}
         return replace(self, **{"name": None, "aliases": (), **own})
 
     def problems(self) -> list[str]:
         """What is wrong with the values, each with its fix."""
         found = [
-            f"{key}={getattr(self, key)!r}: use one of {', '.join(map(repr, choices))}"
-            for key, choices in _CHOICES.items()
-            if getattr(self, key) is not None and getattr(self, key) not in choices
+            problem
+            for key, choices in CHOICES.items()
+            if (problem := choice_problem(key, getattr(self, key), choices)) is not None
         ]
         found += [f"{key}={span!r}: seconds above 0" for key in _SPANS if not _is_span(span := getattr(self, key))]
         limit = self.max_concurrency
@@ -153,7 +152,7 @@ class Options:
             found.append(f"max_concurrency={limit!r}: a whole number from 1 (or leave it out for no bound)")
         if self.retries is not None and not isinstance(self.retries, Retry):
             found.append(f"retries={self.retries!r}: use Retry(max_attempts=…)")
-        return found
+        return found + alias_problem("class header", self.aliases)
 
 
 _LISTS = ("aliases", "coordination", "middlewares")
@@ -176,8 +175,21 @@ def timeout_problem(where: str, given: Any) -> list[str]:
     return [] if _is_span(given) else [f"{where}: timeout={given!r}: seconds above 0"]
 
 
+def alias_problem(where: str, aliases: tuple[Any, ...]) -> list[str]:
+    """Whether aliases are names."""
+    return [f"{where}: aliases={item!r}: an older name, as text" for item in aliases if not isinstance(item, str)]
+
+
+def choice_problem(what: str, given: Any, choices: Sequence[str]) -> str | None:
+    """What is wrong with a word that is none of the choices."""
+    if given is None or given in choices:
+        return None
+    return f"{what}={given!r}: use one of {', '.join(map(repr, choices))}"
+
+
 def as_tuple(given: Any) -> tuple[Any, ...]:
     """One thing, several, or none."""
     if given is None:
         return ()
-    return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    several = isinstance(given, (Sequence, AbstractSet, Iterator)) and not isinstance(given, (str, bytes))
+    return tuple(given) if several else (given,)

@@ -6,7 +6,7 @@ A key is a text, or a callable that computes it from the reactor's inputs (on a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -66,6 +66,15 @@ class Primitive:
     def __repr__(self) -> str:
         key = "…" if callable(self.key) else repr(self.key)
         return f"{type(self).__name__}({key})"
+
+
+def coordination_problem(where: str, given: Iterable[Any]) -> list[str]:
+    """What in a ``coordination=`` is no primitive."""
+    return [
+        f"{where}: coordination={entry!r}: use Lock, Semaphore, RateLimit, …"
+        for entry in given
+        if not isinstance(entry, Primitive)
+    ]
 
 
 class Lock(Primitive):

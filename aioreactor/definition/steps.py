@@ -17,10 +17,12 @@ from typing import (
 )
 
 from aioreactor.definition import ports
-from aioreactor.definition.annotations import Namespace, caller_locals
+from aioreactor.definition.annotations import Namespace, namespace_for
+from aioreactor.definition.convert import output_problem
 from aioreactor.definition.fields import FieldSet, closest_text, collect
 from aioreactor.definition.nodes import AsyncStepNode, NodeRef, StepNode
-from aioreactor.definition.policies import Retry, as_tuple, retry_problem, timeout_problem
+from aioreactor.definition.policies import Retry, alias_problem, as_tuple, retry_problem, timeout_problem
+from aioreactor.definition.primitives import coordination_problem
 from aioreactor.definition.wiring import as_wires
 from aioreactor.errors import DefinitionError
 from aioreactor.redaction import display_fields
@@ -80,7 +82,7 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
             ``output`` is a type or a callable that checks the result. ``name`` pins the stored name, ``aliases``
             are older names. ``description`` is for people; the docstring when left out.
     """
-    return StepNode(fn=fn) if fn is not None else lambda body: StepNode(fn=body, **options)
+    return StepNode(fn=fn) if fn is not None else lambda body: _method_node(StepNode, body, options)
 
 
 @overload
@@ -104,7 +106,20 @@ def async_step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Who reads its result gets the value, or the `Failure`.
     """
-    return AsyncStepNode(fn=fn) if fn is not None else lambda body: AsyncStepNode(fn=body, **options)
+    return AsyncStepNode(fn=fn) if fn is not None else lambda body: _method_node(AsyncStepNode, body, options)
+
+
+_METHOD_OPTIONS = ("after", "retries", "timeout", "coordination", "output", "name", "aliases", "description")
+
+
+def _method_node(kind: type[StepNode[Any]], body: Callable[..., Any], options: Mapping[str, Any]) -> StepNode[Any]:
+    node = kind(fn=body, **{key: item for key, item in options.items() if key in _METHOD_OPTIONS})
+    node.problems += [
+        f"step {node.label!r}: there is no option {key!r}{closest_text(key, _METHOD_OPTIONS)}"
+        for key in options
+        if key not in _METHOD_OPTIONS
+    ]
+    return node
 
 
 _CLASS_POLICY = ("retries", "timeout", "coordination", "output", "name", "aliases", "description")
@@ -134,14 +149,13 @@ class Step(Generic[T]):
     def __init_subclass__(cls, **policy: Any) -> None:
         super().__init_subclass__()
         cls.__aioreactor_policy__ = {**_inherited(cls.__aioreactor_policy__), **policy}
-        space = Namespace(cls.__module__, caller_locals())
-        cls.__aioreactor_namespaces__ = {**cls.__aioreactor_namespaces__, cls: space}
+        cls.__aioreactor_namespaces__ = {**_bases_namespaces(cls), cls: namespace_for(cls)}
         cls.__aioreactor_fields__ = FieldSet(collect(cls, cls.__aioreactor_namespaces__))
         problems = _class_problems(cls, policy)
         if problems:
             raise DefinitionError(f"step class {cls.__qualname__}", problems)
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         declared = self.__aioreactor_fields__
         for name in fields:
             if name not in declared.by_name:
@@ -166,6 +180,7 @@ class Step(Generic[T]):
     @classmethod
     def step(
         cls,
+        /,
         *,
         after: NodeRef | Sequence[NodeRef] = (),
         retries: Retry | None = None,
@@ -187,6 +202,7 @@ class Step(Generic[T]):
     @classmethod
     def async_step(
         cls,
+        /,
         *,
         after: NodeRef | Sequence[NodeRef] = (),
         retries: Retry | None = None,
@@ -203,7 +219,7 @@ class Step(Generic[T]):
         return cast("AsyncStepNode[T | Failure]", _use(cls, AsyncStepNode, locals()))
 
     @classmethod
-    async def once(cls, **fields: Any) -> T:
+    async def once(cls, /, **fields: Any) -> T:
         """Run one attempt outside any reactor: contract, timeout and coordination apply, retries do not.
 
         Raises:
@@ -213,7 +229,22 @@ class Step(Generic[T]):
 
         Cancellation: cancels the body; nothing is compensated.
         """
+        known_fields(cls)
         return cast("T", await ports.launcher().once(cls, fields))
+
+
+def known_fields(cls: type[Step[Any]]) -> FieldSet:
+    """The fields of a step class; those that could not be resolved when it was created are looked up again."""
+    if cls.__aioreactor_fields__.unresolved():
+        cls.__aioreactor_fields__ = FieldSet(collect(cls, cls.__aioreactor_namespaces__))
+    return cls.__aioreactor_fields__
+
+
+def _bases_namespaces(cls: type[Step[Any]]) -> dict[type, Namespace]:
+    spaces: dict[type, Namespace] = {}
+    for base in cls.__mro__[1:]:
+        spaces.update(base.__dict__.get("__aioreactor_namespaces__", {}))
+    return spaces
 
 
 def _inherited(policy: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,6 +279,9 @@ def _class_problems(cls: type[Step[Any]], policy: Mapping[str, Any]) -> list[str
     problems += retry_problem("class header", policy.get("retries")) + timeout_problem(
         "class header", policy.get("timeout")
     )
+    problems += coordination_problem("class header", as_tuple(policy.get("coordination")))
+    problems += output_problem("class header", policy.get("output"))
+    problems += alias_problem("class header", as_tuple(policy.get("aliases")))
     problems += [f"field {name!r} hides Step.{name}; give it another name" for name in fields.by_name if name in _TAKEN]
     problems += [text for field in fields.by_name.values() if (text := field.problem())]
     return problems

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from aioreactor.definition.annotations import Namespace, Unresolved, text_of
+from aioreactor.definition.annotations import UNKNOWN, Namespace, Unresolved, text_of
 from aioreactor.definition.fields import FieldSet, closest_text
 from aioreactor.definition.nodes import Node
 from aioreactor.definition.wiring import InputWire, ResultWire, ValueWire, Wire
 from aioreactor.plan.model import Arg, Call, Source
 from aioreactor.plan.parameters import REQUIRED, Param, is_async, is_generator, parameters
 from aioreactor.plan.types import NoSuchPart, fits, is_known, part_of, return_type
+
+Bound: TypeAlias = tuple[Arg, bool]
+"""An argument, and whether it is the parameter's own default."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,7 @@ class Names:
     indexes: Mapping[str, int]
     types: Mapping[str, Any]
     nodes: Mapping[str, Node[Any]]
+    reactor: type
     extra: Mapping[str, Arg] = field(default_factory=dict)
     reachable: Container[int] | None = None
     by_step_name: bool = True
@@ -71,10 +76,11 @@ class Binder:
                 f"{where} is a generator function; use return instead of yield (a map_each source may yield)"
             )
         params = [param for param in found if param.name not in frozenset(ignore)]
-        args = self._with_item(where, params, item) if item is not None else self._args(where, params)
-        return Call(fn, tuple(args), is_async(fn))
+        bound = self._with_item(where, params, item) if item is not None else self._args(where, params)
+        passed, kept = _without_kept(bound)
+        return Call(fn, passed, is_async(fn), kept)
 
-    def _with_item(self, where: str, params: list[Param], item: str) -> list[Arg]:
+    def _with_item(self, where: str, params: list[Param], item: str) -> list[Bound]:
         chosen = item or next((param.name for param in params if self._unwired(param)), "")
         if not any(param.name == chosen for param in params):
             named = f"item={item!r} is not a parameter" if item else "no parameter is left for the item; add one"
@@ -90,22 +96,24 @@ class Binder:
             return False
         return param.default is REQUIRED and self._by_name(param.name) is None
 
-    def _args(self, where: str, params: list[Param]) -> list[Arg]:
-        bound = [(param, self._bind(where, param)) for param in params]
-        return [
-            replace(
-                arg, parameter=param.name, annotation=param.annotation, keyword=param.keyword, check=param.constraint
-            )
-            for param, arg in bound
-            if arg is not None
-        ]
+    def _args(self, where: str, params: list[Param]) -> list[Bound]:
+        bound = []
+        for param in params:
+            arg = self._bind(where, param)
+            if arg is None:
+                continue
+            kept = arg.source is Source.VALUE and arg.value is param.default
+            check = None if kept else param.constraint
+            full = replace(arg, parameter=param.name, annotation=param.annotation, keyword=param.keyword, check=check)
+            bound.append((full, kept))
+        return bound
 
     def _bind(self, where: str, param: Param) -> Arg | None:
         at = f"{where}, parameter {param.name!r}"
         if isinstance(param.annotation, Unresolved):
             self.report.unresolved.append(f"{at}: annotation {param.annotation.text!r}")
         if isinstance(param.default, Wire):
-            return self._from_wire(at, param.default, param.annotation)
+            return self.source(at, param.default, param.annotation)[0]
         if isinstance(param.default, Node):
             self.report.problems.append(f"{at}: the default is a step; write result({param.default.label})")
             return None
@@ -116,11 +124,12 @@ class Binder:
         found = self._by_name(param.name)
         if found is not None:
             self._check_reach(at, found)
-            self._check_type(at, found, self._type_of(found), param.annotation)
+            self._check_type(at, found, self._type_by_name(found), param.annotation)
             return found
-        if param.default is not REQUIRED or isinstance(param.annotation, Unresolved):
-            return None
-        self.report.problems.append(self._nothing_provides(at, param.name))
+        if param.default is not REQUIRED:
+            return Arg(param.name, Source.VALUE, value=param.default)
+        if not isinstance(param.annotation, Unresolved):
+            self.report.problems.append(self._nothing_provides(at, param))
         return None
 
     def _by_name(self, name: str) -> Arg | None:
@@ -133,24 +142,40 @@ class Binder:
             return Arg(name, Source.RESULT, name, self.names.indexes[name])
         return None
 
-    def _nothing_provides(self, at: str, name: str) -> str:
+    def _nothing_provides(self, at: str, param: Param) -> str:
+        name = param.name
+        if name in {"ctx", "context"} and param.annotation is REQUIRED:
+            return f"{at}: nothing provides it. For the run's context annotate it: {name}: Context"
         known = [*self.names.extra, *self.names.fields.by_name]
         known += self.names.indexes if self.names.by_step_name else ()
         return (
             f"{at}: nothing provides it{closest_text(name, known)}. Rename it to an input or a step, or wire it: "
-            f"{name} = result(step), from_input({name!r}) or value(…)"
+            f"{name} = {self._ways(name)}"
         )
 
-    def _from_wire(self, at: str, wire: Wire, annotation: Any) -> Arg | None:
-        found = self.wire(at, wire)
-        if found is not None and wire.transform is None:
-            self._check_type(at, found, self._part(at, found), annotation)
-        elif found is not None:
-            self._check_type(at, found, return_type(wire.transform), annotation)
-        return found
+    def _ways(self, name: str) -> str:
+        """The explicit sources that there is something for."""
+        inputs = [declared.name for declared in self.names.fields.inputs]
+        close = difflib.get_close_matches(name, inputs, n=1)
+        ways = ["result(step)"] if len(self.names.indexes) > 1 else []
+        if inputs:
+            ways.append(f"from_input({close[0]!r})" if close else "from_input(…)")
+        return " or ".join(part for part in (", ".join(ways), "value(…)") if part)
 
-    def wire(self, at: str, wire: Wire) -> Arg | None:
-        """An explicit source as an argument; None when it leads nowhere, which is reported."""
+    def source(self, at: str, wire: Wire, annotation: Any = UNKNOWN) -> tuple[Arg | None, Any]:
+        """An explicit source as an argument, and what type it gives; what is wrong with it is reported."""
+        found = self._wire(at, wire)
+        if found is None:
+            return None, UNKNOWN
+        given = self._part(at, found)
+        if wire.transform is not None:
+            given = return_type(wire.transform)
+            if not callable(wire.transform):
+                self.report.problems.append(f"{at}: transform={wire.transform!r} is not a function of one value")
+        self._check_type(at, found, given, annotation)
+        return found, given
+
+    def _wire(self, at: str, wire: Wire) -> Arg | None:
         if isinstance(wire, ValueWire):
             return Arg("", Source.VALUE, value=wire.value)
         if isinstance(wire, InputWire):
@@ -168,7 +193,11 @@ class Binder:
     def _result_wire(self, at: str, wire: ResultWire) -> Arg | None:
         label = wire.source if isinstance(wire.source, str) else wire.source.label
         index = self.names.indexes.get(label)
-        if index is None or not self._is_mine(wire.source):
+        foreign = self.foreign(wire.source)
+        if foreign is not None:
+            self.report.problems.append(f"{at}: {wire!r}: {foreign}")
+            return None
+        if index is None:
             hint = closest_text(label, self.names.indexes)
             self.report.problems.append(f"{at}: {wire!r}: this reactor has no step {label!r}{hint}")
             return None
@@ -176,9 +205,16 @@ class Binder:
         self._check_reach(at, found)
         return found
 
-    def _is_mine(self, source: Node[Any] | str) -> bool:
-        """A step given as an object has to be of this reactor, or one that it inherited or overrides."""
-        return isinstance(source, str) or source.owner != "" or source in self.names.nodes.values()
+    def foreign(self, source: Any) -> str | None:
+        """What is wrong with a step given as an object that is not of this reactor, nor inherited or overridden."""
+        if not isinstance(source, Node) or self.names.nodes.get(source.label) is source:
+            return None
+        if source.home is not None and issubclass(self.names.reactor, source.home):
+            return None
+        hint = closest_text(source.label, self.names.indexes)
+        if source.home is None or source.label not in self.names.indexes:
+            return f"this reactor has no step {source.label!r}{hint}"
+        return f"that is the step of {source.owner}, not the one of this reactor; name its own"
 
     def _check_reach(self, at: str, found: Arg) -> None:
         reach = self.names.reachable
@@ -194,6 +230,13 @@ class Binder:
         if found.source is Source.RESULT:
             return self.names.types.get(found.name)
         return found.annotation
+
+    def _type_by_name(self, found: Arg) -> Any:
+        """The type of a source that a name led to; a faulty path was reported where it was written."""
+        try:
+            return part_of(self._type_of(found), found.path)
+        except NoSuchPart:
+            return UNKNOWN
 
     def _part(self, at: str, found: Arg) -> Any:
         if found.source is Source.VALUE:
@@ -230,7 +273,7 @@ class Binder:
             if declared.name == chosen:
                 found: Arg | None = Arg("", Source.ITEM)
             elif declared.name in wiring:
-                found = self._from_wire(at, wiring[declared.name], declared.annotation)
+                found = self.source(at, wiring[declared.name], declared.annotation)[0]
             else:
                 found = self._field_by_name(at, declared.name, declared.annotation, required=declared.required)
             if found is not None:
@@ -265,3 +308,17 @@ class Binder:
                 f"{at}: nothing provides it{hint}. Wire it ({name}=result(…) or a value), or add the input"
             )
         return None
+
+
+def _without_kept(bound: list[Bound]) -> tuple[tuple[Arg, ...], tuple[Arg, ...]]:
+    """What has to be passed, and the own defaults that need not be: no positional argument comes after them."""
+    passed: list[Arg] = []
+    kept: list[Arg] = []
+    behind = False
+    for arg, own in reversed(bound):
+        if own and (arg.keyword or not behind):
+            kept.append(arg)
+        else:
+            passed.append(arg)
+            behind = behind or not arg.keyword
+    return tuple(reversed(passed)), tuple(reversed(kept))

@@ -9,6 +9,7 @@ from aioreactor.definition.fields import FieldSet, closest_text
 from aioreactor.definition.nodes import (
     Handoff,
     MapNode,
+    Node,
     StepNode,
 )
 from aioreactor.definition.reactor import RESERVED, Declaration
@@ -44,27 +45,44 @@ class _Compiler(NodeCompiler):
             self.report.problems.append(
                 f"steps wait for each other: {' → '.join(cycle)}; take one of these wirings (or after=) away"
             )
-        else:
-            self._bind_rollback(plan_nodes, deps)
-        plan = self._assemble(plan_nodes, deps)
+        self._bind_rollback(plan_nodes, deps)
+        self._check_validate()
+        returns, background = self._returns(), self._background()
         if self.report.problems:
             raise DefinitionError(self.declaration.reactor.__qualname__, list(dict.fromkeys(self.report.problems)))
-        return plan
+        return self._assemble(plan_nodes, deps, returns, background)
 
     # ---------------------------------------------------------------- names and fields
 
     def _check_names(self) -> None:
         for node in self.nodes:
-            if node.label in self.fields.by_name:
+            if node.label in self.fields.by_name or self._is_default(node):
                 self.report.problems.append(f"{node.label!r} is both an input and a step; rename one")
             if node.label in RESERVED and node.attribute not in RESERVED:
                 self.report.problems.append(f"step name {node.label!r} is what a reactor has; pin another name=")
             if "." in node.label or "[" in node.label or not node.label:
                 self.report.problems.append(f"step name {node.label!r}: dots and brackets belong to paths; rename it")
+        self._check_aliases()
+
+    def _is_default(self, node: Node[Any]) -> bool:
+        declared = self.fields.by_name.get(node.attribute)
+        return declared is not None and declared.default is node
+
+    def _check_aliases(self) -> None:
+        holders: dict[str, str] = {}
+        for node in self.nodes:
+            for alias in node.aliases:
+                other = alias if alias in self.indexes else holders.get(alias, node.label)
+                if other != node.label:
+                    self.report.problems.append(
+                        f"step {node.label!r}: alias {alias!r} is what step {other!r} is called too; take one away"
+                    )
+                holders[alias] = node.label
 
     def _check_fields(self) -> None:
         fields = self.fields
-        self.report.problems += [text for field in fields.by_name.values() if (text := field.problem())]
+        declared = [field for field in fields.by_name.values() if not isinstance(field.default, Node)]
+        self.report.problems += [text for field in declared if (text := field.problem())]
         self.report.unresolved += [f"input {f.name!r}: annotation {f.annotation.text!r}" for f in fields.unresolved()]
         self.check_coordination("class header", self.declaration.options.coordination)
 
@@ -75,6 +93,7 @@ class _Compiler(NodeCompiler):
         for node in nodes:
             used = [arg.index for arg in _all_args(node) if arg.source is Source.RESULT]
             node.deps = tuple(sorted({*used, *node.order_only}))
+            node.order_only = tuple(index for index in node.order_only if index not in set(used))
             deps.append(node.deps)
         for node, after in zip(nodes, dependants_of(deps), strict=True):
             node.dependants = tuple(after)
@@ -99,6 +118,7 @@ class _Compiler(NodeCompiler):
             elif node.kind == "async_step" and slot == "undo":
                 continue
             else:
+                self._check_own_slot(node, slot, name)
                 fn = getattr(node.step_class, slot, None)
                 space = class_space(node.step_class, slot) if fn is not None else None
             if fn is None or space is None:
@@ -109,9 +129,20 @@ class _Compiler(NodeCompiler):
                 binder = binder.limited(fields=FieldSet({}), by_step_name=False)
             setattr(made, slot, binder.call(f"{slot} of step {name!r}", fn, space))
 
+    def _check_own_slot(self, node: StepNode[Any], slot: str, name: str) -> None:
+        """What is registered on one use of a step class: its functions belong to the class."""
+        if getattr(node, f"{slot}_fn") is not None and node.step_class is not None:
+            cls = node.step_class.__qualname__
+            self.report.problems.append(
+                f"step {name!r} uses the class {cls}: define {slot} there, as a method; on one use of it, it would "
+                f"never be called"
+            )
+
     # ---------------------------------------------------------------- the whole
 
-    def _assemble(self, nodes: list[PlanNode], deps: list[tuple[int, ...]]) -> Plan:
+    def _assemble(
+        self, nodes: list[PlanNode], deps: list[tuple[int, ...]], returns: int | None, background: Any
+    ) -> Plan:
         declaration = self.declaration
         plan = Plan(
             declaration,
@@ -121,13 +152,12 @@ class _Compiler(NodeCompiler):
             tuple(nodes),
             self.indexes,
             roots=tuple(index for index, before in enumerate(deps) if not before),
-            returns=self._returns(),
-            background=self._background(),
+            returns=returns,
+            background=background,
             unresolved=tuple(self.report.unresolved),
             notes=tuple(self.report.notes),
             waiting=tuple(len(before) for before in deps),
         )
-        self._check_validate()
         inner = [found for node in nodes if (found := node.child or node.element) is not None]
         plan.has_bounds = plan.options.max_concurrency is not None or any(found.has_bounds for found in inner)
         plan.resource_needs = tuple(resources_of(plan))
@@ -138,14 +168,20 @@ class _Compiler(NodeCompiler):
     def _returns(self) -> int | None:
         given = self.declaration.returns
         if given is None:
+            self._check_mapping()
             return None
         if isinstance(given, ResultWire):
+            if not given.plain:
+                self.report.problems.append(
+                    f"returns = {given!r}: returns names a whole step; add a step that picks the part, and return that"
+                )
             given = given.source
         label = given if isinstance(given, str) else getattr(given, "label", repr(given))
         index = self.indexes.get(label)
-        if index is None:
-            hint = closest_text(label, self.indexes)
-            self.report.problems.append(f"returns = {label}: no such step{hint}")
+        foreign = self.binder.foreign(given)
+        if index is None or foreign is not None:
+            hint = foreign or f"no such step{closest_text(label, self.indexes)}"
+            self.report.problems.append(f"returns = {label}: {hint}")
             return None
         if self.nodes[index].kind in {"async_step", "async_reactor"}:
             self.report.problems.append(
@@ -153,6 +189,14 @@ class _Compiler(NodeCompiler):
             )
         self._check_value_type(label)
         return index
+
+    def _check_mapping(self) -> None:
+        declared = declared_value(self.declaration.reactor)
+        if self.nodes and is_known(declared) and not fits(dict[str, Any], declared):
+            self.report.problems.append(
+                f"the class says Reactor[{text_of(declared)}], but without returns a run gives the mapping of all "
+                f"results; add returns = <step>, or leave [{text_of(declared)}] away"
+            )
 
     def _check_value_type(self, label: str) -> None:
         declared, given = declared_value(self.declaration.reactor), self.types[label]
@@ -171,9 +215,11 @@ class _Compiler(NodeCompiler):
         if not isinstance(given, Handoff):
             self.report.problems.append(f"background = {given!r}: use after(step), before(step) or 'all'")
             return None
-        label = given.step if isinstance(given.step, str) else given.step.label
-        if label not in self.indexes:
-            self.report.problems.append(f"background = {given!r}: no such step{closest_text(label, self.indexes)}")
+        label = given.step if isinstance(given.step, str) else getattr(given.step, "label", repr(given.step))
+        foreign = self.binder.foreign(given.step)
+        if label not in self.indexes or foreign is not None:
+            hint = foreign or f"no such step{closest_text(label, self.indexes)}"
+            self.report.problems.append(f"background = {given!r}: {hint}")
             return None
         return given.side, self.indexes[label]
 
@@ -187,7 +233,10 @@ class _Compiler(NodeCompiler):
 
 def _rollback_names(slot: str, name: str, made: PlanNode) -> dict[str, Arg]:
     """What an undo or compensate may ask for beyond the usual: the step's arguments, its result, its error."""
-    extra = {arg.parameter: _again(arg) for arg in made.args} if made.step_class is None else {}
+    extra: dict[str, Arg] = {}
+    if made.step_class is None:
+        kept = made.body.kept if made.body is not None else ()
+        extra = {arg.parameter: _again(arg) for arg in (*made.args, *kept)}
     if slot == "undo":
         own = Arg(name, Source.OWN_RESULT, name, annotation=made.result_type)
         extra = {**extra, "result": own, name: own}

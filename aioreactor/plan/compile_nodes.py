@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from types import GenericAlias
-from typing import Any
+from typing import Any, Union
 
 from aioreactor.definition.annotations import UNKNOWN
-from aioreactor.definition.convert import converter_for
+from aioreactor.definition.convert import output_check, output_problem
 from aioreactor.definition.fields import FieldSet, closest_text
 from aioreactor.definition.nodes import (
     AsyncReactorNode,
@@ -19,14 +20,16 @@ from aioreactor.definition.nodes import (
     TimerNode,
 )
 from aioreactor.definition.policies import NO_RETRY, Retry
-from aioreactor.definition.primitives import Primitive
+from aioreactor.definition.primitives import coordination_problem
 from aioreactor.definition.reactor import Declaration, Reactor
+from aioreactor.definition.steps import Step, known_fields
 from aioreactor.definition.wiring import Wire
 from aioreactor.map_results import MapResults
 from aioreactor.plan.binding import Binder, Names, Report
 from aioreactor.plan.model import Arg, Call, Plan, PlanNode, Source
+from aioreactor.plan.parameters import is_async, is_generator, parameters
 from aioreactor.plan.parameters import returns as return_annotation
-from aioreactor.plan.types import is_known, without_signals
+from aioreactor.plan.types import declared_argument, is_known, source_problem, without_signals
 from aioreactor.results import Failure
 
 
@@ -40,14 +43,12 @@ class NodeCompiler:
         self.nodes = list(declaration.nodes.values())
         self.indexes = {node.label: index for index, node in enumerate(self.nodes)}
         self.types = {node.label: self.type_of(node) for node in self.nodes}
-        names = Names(self.fields, self.indexes, self.types, declaration.nodes)
+        names = Names(self.fields, self.indexes, self.types, declaration.nodes, declaration.reactor)
         self.binder = Binder(names, self.report)
 
     def check_coordination(self, where: str, given: tuple[Any, ...]) -> None:
         """Report what is no coordination primitive."""
-        for entry in given:
-            if not isinstance(entry, Primitive):
-                self.report.problems.append(f"{where}: coordination={entry!r}: use Lock, Semaphore, RateLimit, …")
+        self.report.problems += coordination_problem(where, given)
 
     # ---------------------------------------------------------------- what a node's reader gets
 
@@ -63,19 +64,27 @@ class NodeCompiler:
         if isinstance(node, AsyncReactorNode):
             return UNKNOWN
         if isinstance(node, ComposeNode):
-            return value_type(node.child) if _is_reactor(node.child) else UNKNOWN
+            return self._compose_type(node) if _is_reactor(node.child) else UNKNOWN
         if isinstance(node, InterruptNode):
             return node.payload
         return None if isinstance(node, TimerNode) else UNKNOWN
 
+    def _compose_type(self, node: ComposeNode[Any]) -> Any:
+        given = value_type(node.child)
+        return Union[given, None] if node.on_halt == "skip" and is_known(given) else given  # noqa: UP007 - of values
+
     def _body_type(self, node: StepNode[Any]) -> Any:
         if node.fn is not None:
             return return_annotation(node.fn, self.declaration.namespace_of(node.fn))
-        run = getattr(node.step_class, "run", None)
-        return UNKNOWN if run is None else return_annotation(run, class_space(node.step_class, "run"))
+        cls = node.step_class
+        run = getattr(cls, "run", None)
+        if cls is None or run is None:
+            return UNKNOWN
+        written = return_annotation(run, class_space(cls, "run"))
+        return declared_argument(cls, Step) if written is UNKNOWN else written
 
     def _map_type(self, node: MapNode[Any]) -> Any:
-        if node.collect_fn is not None:
+        if callable(node.collect_fn):
             return return_annotation(node.collect_fn, self.declaration.namespace_of(node.collect_fn))
         inner = self.type_of(node.element)
         return GenericAlias(MapResults, (inner,)) if is_known(inner) else MapResults
@@ -93,7 +102,7 @@ class NodeCompiler:
         elif isinstance(node, MapNode):
             self._map(made, node)
         elif isinstance(node, TimerNode) and isinstance(node.until, Wire):
-            found = self.binder.wire(f"timer {node.label!r}, until", node.until)
+            found, _ = self.binder.source(f"timer {node.label!r}, until", node.until, datetime)
             made.args = (found,) if found else ()
         return made
 
@@ -101,7 +110,10 @@ class NodeCompiler:
         found = []
         for ref in node.after:
             label = ref if isinstance(ref, str) else getattr(ref, "label", repr(ref))
-            if label in self.indexes:
+            foreign = self.binder.foreign(ref)
+            if foreign is not None:
+                self.report.problems.append(f"step {node.label!r}: after={label!r}: {foreign}")
+            elif label in self.indexes:
                 found.append(self.indexes[label])
             else:
                 hint = closest_text(label, self.indexes)
@@ -113,9 +125,12 @@ class NodeCompiler:
         made.retry = self._retry(node)
         made.timeout = node.timeout
         made.coordination = node.coordination or ()
-        made.output = _output_check(node.output)
+        made.output = output_check(node.output)
+        self.report.problems += output_problem(where, node.output)
         self.check_coordination(where, made.coordination)
-        if node.fn is not None:
+        if isinstance(node.fn, type):
+            self.report.problems.append(f"{where}: {node.fn.__name__} is a class; use {node.fn.__name__}.step(…)")
+        elif node.fn is not None:
             space = self.declaration.namespace_of(node.fn)
             made.body = binder.call(where, node.fn, space, item=item)
             made.args = made.body.args
@@ -127,7 +142,7 @@ class NodeCompiler:
         assert cls is not None
         where = f"step {made.name!r} ({cls.__qualname__})"
         made.step_class = cls
-        fields: FieldSet = cls.__aioreactor_fields__
+        fields = known_fields(cls)
         self.report.unresolved += [
             f"{where}, field {f.name!r}: annotation {f.annotation.text!r}" for f in fields.unresolved()
         ]
@@ -142,13 +157,13 @@ class NodeCompiler:
             self.report.notes.append(f"{where}: its undo never runs when dispatched; a parent does not roll it back")
 
     def _retry(self, node: StepNode[Any]) -> Retry:
-        return node.retries or self.declaration.options.retries or NO_RETRY
+        given = (node.retries, self.declaration.options.retries)
+        return next((policy for policy in given if isinstance(policy, Retry)), NO_RETRY)
 
     def _compose(self, made: PlanNode, node: ComposeNode[Any], binder: Binder, item: str | None = None) -> None:
-        what = "async_reactor" if node.kind == "async_reactor" else "compose"
-        where = f"{what} {made.name!r}"
+        where = f"{node.kind if item is None else 'map'} {made.name!r}"
         if not _is_reactor(node.child):
-            self.report.problems.append(f"{where}: {node.child!r} is not a reactor class; give a subclass of Reactor")
+            self.report.problems.append(f"{where}: {_no_reactor(node.child, mapped=item is not None)}")
             return
         child = node.child.plan
         made.child = child
@@ -160,11 +175,11 @@ class NodeCompiler:
     def _map(self, made: PlanNode, node: MapNode[Any]) -> None:
         where = f"map {made.name!r}"
         made.concurrency, made.atomic, made.fan_out = node.concurrency, node.atomic, node.fan_out
-        made.over, made.paged = self._source(where, node)
+        made.over, made.paged = self._source(f"{where}, over", node)
         made.element = self._element(made, node)
         for slot in ("collect", "undo_all"):
             fn = getattr(node, f"{slot}_fn")
-            if fn is not None:
+            if callable(fn):
                 setattr(made, slot, self._on_results(f"{where}, {slot}", fn))
 
     def _on_results(self, where: str, fn: Callable[..., Any]) -> Call:
@@ -174,16 +189,23 @@ class NodeCompiler:
         extra = {"results": Arg("results", Source.OWN_RESULT)}
         if method:
             return self.binder.limited(extra=extra).call(where, fn, space)
-        return Call(fn, (Arg("results", Source.OWN_RESULT),), False)
+        return Call(fn, (Arg("results", Source.OWN_RESULT),), is_async(fn))
 
     def _source(self, where: str, node: MapNode[Any]) -> tuple[Arg | Call | None, bool]:
         if isinstance(node.over, Wire):
-            return self.binder.wire(f"{where}, over", node.over), False
+            found, given = self.binder.source(where, node.over)
+            problem = source_problem(given, fan_out=node.fan_out is not None) if found is not None else None
+            self.report.problems += [f"{where}: {problem}"] if problem is not None else []
+            return found, False
         space = self.declaration.namespace_of(node.over)
-        names = getattr(getattr(node.over, "__code__", None), "co_varnames", ())
-        paged = "cursor" in names and "limit" in names
+        paged = {"cursor", "limit"} <= {param.name for param in parameters(node.over, space)[0]}
         ignore = ("cursor", "limit") if paged else ()
-        call = self.binder.call(f"{where}, over", node.over, space, generator_allowed=True, ignore=ignore)
+        call = self.binder.call(where, node.over, space, generator_allowed=True, ignore=ignore)
+        if not paged:
+            lazy = is_generator(node.over)
+            given = Iterator if lazy else return_annotation(node.over, space)
+            problem = source_problem(given, fan_out=node.fan_out is not None)
+            self.report.problems += [f"{where}: {problem}"] if problem is not None else []
         return call, paged
 
     def _element(self, made: PlanNode, node: MapNode[Any]) -> Plan | None:
@@ -215,11 +237,13 @@ class NodeCompiler:
         )
 
 
-def _output_check(given: Any) -> Callable[[Any], Any] | None:
-    if given is None:
-        return None
-    is_type = isinstance(given, type) or not callable(given) or hasattr(given, "__origin__")
-    return converter_for(given) if is_type else given
+def _no_reactor(target: Any, *, mapped: bool) -> str:
+    if isinstance(target, Reactor):
+        cls = type(target).__name__
+        return f"{cls}(…) is an invocation, not a reactor class; give {cls} and its inputs as keywords"
+    if mapped:
+        return f"{target!r} is not a step class or a reactor class; give one, or decorate a method"
+    return f"{target!r} is not a reactor class; give a subclass of Reactor"
 
 
 def _is_reactor(candidate: Any) -> bool:
@@ -235,13 +259,8 @@ def class_space(cls: Any, attribute: str) -> Any:
 
 
 def declared_value(reactor: type[Reactor[Any]]) -> Any:
-    """``str`` of ``Reactor[str]``, of the nearest class that says."""
-    for owner in reactor.__mro__:
-        for base in getattr(owner, "__orig_bases__", ()):
-            origin = getattr(base, "__origin__", None)
-            if isinstance(origin, type) and issubclass(origin, Reactor):
-                return base.__args__[0]
-    return UNKNOWN
+    """``str`` of ``Reactor[str]``."""
+    return declared_argument(reactor, Reactor)
 
 
 def value_type(reactor: type[Reactor[Any]]) -> Any:

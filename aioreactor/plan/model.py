@@ -56,11 +56,15 @@ class Arg:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A callable of the user's with its arguments."""
+    """A callable of the user's with its arguments.
+
+    ``kept`` are parameters that keep their own default and need not be passed, since none after them is.
+    """
 
     fn: Callable[..., Any]
     args: tuple[Arg, ...] = ()
     is_async: bool = True
+    kept: tuple[Arg, ...] = ()
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -40,8 +40,14 @@ class Param:
     @property
     def constraint(self) -> Converter | None:
         """Its check, when the annotation carries constraints (``Meta``)."""
-        constrained = any(isinstance(mark, msgspec.Meta) for mark in marks(self.annotation))
-        return converter_for(self.annotation) if constrained else None
+        return converter_for(self.annotation) if _is_constrained(self.annotation) else None
+
+
+def _is_constrained(annotation: Any) -> bool:
+    if isinstance(annotation, list):  # the parameters of a Callable
+        return False
+    inside = any(map(_is_constrained, get_args(annotation))) if get_origin(annotation) is not Literal else False
+    return inside or any(isinstance(mark, msgspec.Meta) for mark in marks(annotation))
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

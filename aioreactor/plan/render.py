@@ -17,6 +17,7 @@ _MERMAID = {
     "timer": ('(("', '"))'),
     "compose": ('["', '"]'),
 }
+_MERMAID_CODES = {'"': "#quot;", "#": "#35;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "\n": " "}
 _DOT = {
     "step": "box",
     "async_step": "cds",
@@ -88,7 +89,7 @@ def _label(node: PlanNode) -> str:
 
 
 def _mermaid_text(text: str) -> str:
-    return text.replace('"', "#quot;")
+    return "".join(_MERMAID_CODES.get(character, character) for character in text)
 
 
 def to_mermaid(plan: Plan) -> str:
@@ -113,7 +114,7 @@ def _dot_lines(plan: Plan, prefix: str, indent: str) -> Iterator[str]:
 
 
 def _dot_text(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def to_dot(plan: Plan) -> str:

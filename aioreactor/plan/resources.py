@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aioreactor.plan.model import Arg, Call, Plan, PlanNode, Source
+from aioreactor.definition.annotations import UNKNOWN, strip
+from aioreactor.plan.model import Call, Plan, PlanNode, Source
+
+_OTHER = object()
 
 
 def resources_of(plan: Plan) -> Iterator[tuple[str, str, Any]]:
@@ -13,16 +16,17 @@ def resources_of(plan: Plan) -> Iterator[tuple[str, str, Any]]:
     where = plan.reactor.__qualname__
     for field in plan.fields.resources:
         yield where, field.name, field.annotation
+    known = {field.name: strip(field.annotation) for field in plan.fields.resources}
     for node in plan.nodes:
-        yield from _of_node(node)
+        yield from _of_node(node, known)
 
 
-def _of_node(node: PlanNode) -> Iterator[tuple[str, str, Any]]:
+def _of_node(node: PlanNode, known: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     where = f"step {node.name!r}"
     calls = (node.body, node.undo, node.compensate, node.over, node.collect, node.undo_all)
     for call in calls:
         for arg in call.args if isinstance(call, Call) else ():
-            if _is_asked(arg):
+            if arg.source is Source.RESOURCE and strip(arg.annotation) not in (UNKNOWN, known.get(arg.name, _OTHER)):
                 yield where, arg.name, arg.annotation
     if node.step_class is not None:
         for field in node.step_class.__aioreactor_fields__.resources:
@@ -30,10 +34,6 @@ def _of_node(node: PlanNode) -> Iterator[tuple[str, str, Any]]:
     inner = node.child if node.kind == "compose" else node.element
     if inner is not None and inner.element:
         for one in inner.nodes:
-            yield from _of_node(one)
+            yield from _of_node(one, known)
     elif inner is not None:
         yield from inner.resource_needs
-
-
-def _is_asked(arg: Arg) -> bool:
-    return arg.source is Source.RESOURCE

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import enum
 import inspect
 import types
 import typing
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from aioreactor.definition.annotations import UNKNOWN, Unresolved, strip, text_of
+from aioreactor.definition.markers import Page
+from aioreactor.map_results import MapResults
 from aioreactor.results import Failure, Halt, Skipped
 
 _PROMOTED: dict[type, tuple[type, ...]] = {float: (int,), complex: (int, float), bytes: (bytearray, memoryview)}
@@ -26,9 +29,22 @@ def is_known(annotation: Any) -> bool:
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union; the type itself when it is none."""
+    """The members of a union, none of them ``Annotated``; the type itself when it is none."""
     bare = strip(annotation)
-    return get_args(bare) if get_origin(bare) in {Union, types.UnionType} else (bare,)
+    if get_origin(bare) not in {Union, types.UnionType}:
+        return (bare,)
+    return tuple(member for given in get_args(bare) for member in members(given))
+
+
+def _values(annotation: Any) -> tuple[Any, ...] | None:
+    """Each value of a type that has only so many, as a `Literal`; None when there is no end of them."""
+    if get_origin(annotation) is Literal:
+        return tuple(type(None) if item is None else Literal[item] for item in get_args(annotation))
+    if annotation is bool:
+        return Literal[True], Literal[False]
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum) and not issubclass(annotation, enum.Flag):
+        return tuple(Literal[member] for member in annotation)
+    return None
 
 
 def without_signals(annotation: Any) -> Any:
@@ -51,7 +67,17 @@ def fits(source: Any, target: Any) -> bool:
     """Whether a value of type ``source`` may be given to ``target``."""
     if not is_known(source) or not is_known(target):
         return True
-    return all(any(_fits_one(member, option) for option in members(target)) for member in members(source))
+    options = members(target)
+    return all(_fits_any(member, options) for member in members(source))
+
+
+def _fits_any(source: Any, options: tuple[Any, ...]) -> bool:
+    if any(_fits_one(source, option) for option in options):
+        return True
+    values = _values(source)
+    if not values or values == (source,):
+        return False
+    return all(any(_fits_one(value, option) for option in options) for value in values)
 
 
 def _fits_one(source: Any, target: Any) -> bool:
@@ -63,10 +89,14 @@ def _fits_one(source: Any, target: Any) -> bool:
     if isinstance(target, typing.NewType):
         return False
     if get_origin(target) is Literal:
-        return get_origin(source) is Literal and set(get_args(source)) <= set(get_args(target))
+        return get_origin(source) is Literal and _typed(source) <= _typed(target)
     if get_origin(source) is Literal:
-        return all(fits(type(item), target) for item in get_args(source))
+        return all(_fits_one(type(item), target) for item in get_args(source))
     return _fits_class(source, target)
+
+
+def _typed(literal: Any) -> set[tuple[type, Any]]:
+    return {(type(item), item) for item in get_args(literal)}
 
 
 def _no_none(annotation: Any) -> Any:
@@ -177,3 +207,45 @@ def return_type(transform: Any) -> Any:
     if isinstance(transform, type):
         return transform
     return _return_of(transform) if inspect.isfunction(transform) else UNKNOWN
+
+
+def declared_argument(cls: type, root: type) -> Any:
+    """``str`` of a class whose bases lead to ``root[str]``, type variables on the way filled in."""
+    for base in cls.__dict__.get("__orig_bases__", cls.__bases__):
+        origin, given = get_origin(base) or base, get_args(base)
+        if origin is root:
+            return given[0] if given else UNKNOWN
+        if isinstance(origin, type) and issubclass(origin, root):
+            return _filled(declared_argument(origin, root), dict(zip(_variables(origin), given, strict=False)))
+    return UNKNOWN
+
+
+def _variables(generic: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = getattr(generic, "__parameters__", ())
+    return found
+
+
+def _filled(annotation: Any, known: dict[Any, Any]) -> Any:
+    if isinstance(annotation, typing.TypeVar):
+        return known.get(annotation, annotation)
+    open_ones = _variables(annotation)
+    return annotation[tuple(known.get(one, one) for one in open_ones)] if open_ones else annotation
+
+
+_DEALT = (list, tuple, collections.abc.Sequence, Page, MapResults)
+_NEVER_DEALT = (collections.abc.Set, collections.abc.Mapping, collections.abc.Iterator, collections.abc.AsyncIterable)
+
+
+def source_problem(given: Any, *, fan_out: bool) -> str | None:
+    """Why a map cannot take its items from a value of this type; None where it can, or where it cannot be told."""
+    bare = strip(given)
+    kind = get_origin(bare) or bare
+    if not is_known(bare) or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+        return None
+    if issubclass(kind, (str, bytes)) or not (hasattr(kind, "__iter__") or hasattr(kind, "__aiter__")):
+        return (
+            f"{text_of(bare)} is no source of items; give a list, result(…), from_input(…) or a method that gives one"
+        )
+    if fan_out and not issubclass(kind, _DEALT) and issubclass(kind, _NEVER_DEALT):
+        return f"fan_out deals from a list, a tuple or a page source, not from {text_of(bare)}; make it a list"
+    return None

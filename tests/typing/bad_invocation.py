@@ -56,7 +56,7 @@ Charge(amount="1")  # E: arg-type
 Charge()  # E: call-arg
 Retry(backoff="cubic")  # E: arg-type
 compose(Charge)  # E: arg-type
-compose(Checkout, on_halt="stop")  # E: arg-type
+compose(Checkout, on_halt="stop")  # E: call-overload
 interrupt(Checkout, resume="later")  # E: arg-type
 map_each(int, over=[1])  # E: arg-type
 map_each(Charge)  # E: call-overload

@@ -128,7 +128,7 @@ class Everything(Reactor[str], on_failure="cancel", on_cancel="abort", durabilit
     async def read(
         self,
         ctx: Context,
-        trip: str = result(booking),
+        trip: str | None = result(booking),
         child: Outcome[str] = result(provision),
         sent: int | Failure = result(mail),
         numbers: MapResults[int] = result(charge_all),
@@ -137,13 +137,13 @@ class Everything(Reactor[str], on_failure="cancel", on_cancel="abort", durabilit
         many: MapResults[str] = result(trips),
         anything: int = result(loose),
     ) -> str:
-        return trip
+        return trip or "none"
 
     returns = read
     background = after(choose)
 
 
-assert_type(result(Everything.booking), str)
+assert_type(result(Everything.booking), str | None)
 assert_type(result(Everything.provision), Outcome[str])
 assert_type(result(Everything.mail), int | Failure)
 assert_type(result(Everything.mail_blocking), int | Failure)

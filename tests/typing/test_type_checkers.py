@@ -93,11 +93,9 @@ def test_pyright_finds_exactly_the_marked_errors() -> None:
     assert places(pyright_errors(), "ok_", "bad_") == set(wanted)
 
 
-@pytest.mark.xfail(strict=True, reason="result()'s overload for paths takes a wrong wiring without a path as Any")
 def test_mypy_finds_wirings_that_only_the_path_overload_accepts() -> None:
     assert places(mypy_errors(), "gap_") == set(expected("gap_*.py"))
 
 
-@pytest.mark.xfail(strict=True, reason="result()'s overload for paths takes a wrong transform= as Any")
 def test_pyright_finds_wirings_that_only_the_path_overload_accepts() -> None:
     assert places(pyright_errors(), "gap_") == set(expected("gap_*.py"))

@@ -123,7 +123,6 @@ def test_one_problem_is_singular_and_the_error_survives_pickling() -> None:
     assert (type(again), again.owner, again.problems, str(again)) == (DefinitionError, "Wrong", ("one",), str(error))
 
 
-@pytest.mark.xfail(strict=True, reason="an unknown keyword of @step is a TypeError of Node.__init__")
 def test_an_unknown_option_of_a_step_is_one_of_them() -> None:
     with pytest.raises(DefinitionError) as caught:
 

@@ -129,7 +129,6 @@ async def test_a_run_finds_the_same_mistakes_before_anything_has_run() -> None:
     assert len(caught.value.problems) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the fields of a step class are collected once and never looked up again")
 async def test_fields_of_step_classes_are_looked_up_on_first_use() -> None:
     LateUse.plan.check()
     assert (await LateUse.run(item={"n": 3}, number=4)).results == {"used": 4}
@@ -221,7 +220,6 @@ def test_a_wrong_type_is_found_at_once_when_both_are_known() -> None:
     assert len(caught.value.problems) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="names of the reactor's own body are not looked at")
 def test_a_class_nested_in_the_reactor_is_known() -> None:
     class Holder(Reactor):
         class Item(Struct):
@@ -244,7 +242,6 @@ def test_a_class_of_a_class_body_around_the_reactor_is_known() -> None:
     assert Outer.Inner.plan.unresolved == ()
 
 
-@pytest.mark.xfail(strict=True, reason="a class is not among the names of the function that is defining it")
 def test_a_reactor_may_name_itself() -> None:
     class Own(Reactor):
         @step

@@ -91,7 +91,6 @@ def test_a_value_that_makes_no_sense(keyword: str, given: Any, problem: str) -> 
     assert caught.value.problems == (problem,)
 
 
-@pytest.mark.xfail(strict=True, reason="AttributeError in plan.store_need before it is reported")
 def test_retries_of_the_header_that_make_no_sense_beside_a_step() -> None:
     with pytest.raises(DefinitionError) as caught:
 
@@ -114,7 +113,6 @@ def test_a_keyword_that_is_not_known_is_named_with_those_there_are() -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="tuple() of what is no sequence raises TypeError from inside the library")
 @pytest.mark.parametrize("keyword", ["coordination", "middlewares"])
 def test_one_thing_instead_of_a_list_is_taken_or_refused_as_a_definition_mistake(keyword: str) -> None:
     thing = Lock("a") if keyword == "coordination" else Watch()
@@ -127,7 +125,6 @@ def test_one_thing_instead_of_a_list_is_taken_or_refused_as_a_definition_mistake
     assert getattr(One.plan.options, keyword) == (thing,)
 
 
-@pytest.mark.xfail(strict=True, reason="the same in @step(coordination=Lock(…))")
 def test_one_lock_on_a_step_is_taken_or_refused_as_a_definition_mistake() -> None:
     lock = Lock("a")
     try:
@@ -144,11 +141,7 @@ def test_one_lock_on_a_step_is_taken_or_refused_as_a_definition_mistake() -> Non
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        pytest.param(
-            {"retries": 3},
-            "step 'one': retries=3: use Retry(max_attempts=…)",
-            marks=pytest.mark.xfail(strict=True, reason="AttributeError in plan.store_need before it is reported"),
-        ),
+        ({"retries": 3}, "step 'one': retries=3: use Retry(max_attempts=…)"),
         ({"timeout": 0}, "step 'one': timeout=0: seconds above 0"),
         ({"timeout": "1"}, "step 'one': timeout='1': seconds above 0"),
         ({"coordination": [3]}, "step 'one': coordination=3: use Lock, Semaphore, RateLimit, …"),
@@ -200,7 +193,6 @@ def test_the_header_of_a_step_class_is_checked_when_it_is_created() -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="a step class's coordination is only looked at where it is used")
 def test_the_coordination_of_a_step_class_is_checked_when_it_is_created() -> None:
     with pytest.raises(DefinitionError):
 

@@ -125,3 +125,12 @@ class Own(Exception): ...
 )
 def test_one_line(error: BaseException, name: str, line: str) -> None:
     assert (type_name(error), describe(error)) == (name, line)
+
+
+def test_a_group_whose_leaves_were_never_raised_has_the_place_where_it_was_raised() -> None:
+    def group() -> None:
+        raise ExceptionGroup("all", [ValueError("fresh")])
+
+    found = locate(caught(group))
+    assert found is not None
+    assert found.function.endswith("group")

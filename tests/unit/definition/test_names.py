@@ -190,14 +190,12 @@ def test_one_alias_may_be_given_as_text() -> None:
     assert Renamed.plan["new"].node.aliases == ("old",)
 
 
-@pytest.mark.xfail(strict=True, reason="a text stays a text, which is a sequence of letters")
 def test_one_alias_of_a_reactor_may_be_given_as_text() -> None:
     class Renamed(Reactor, aliases="old"): ...
 
     assert Renamed.plan.options.aliases == ("old",)
 
 
-@pytest.mark.xfail(strict=True, reason="aliases are not compared with names")
 @pytest.mark.parametrize("aliases", [["other"], ["shared"]])
 def test_an_alias_leads_to_one_step_only(aliases: list[str]) -> None:
     with pytest.raises(DefinitionError):

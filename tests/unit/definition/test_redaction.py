@@ -173,13 +173,11 @@ async def test_the_message_of_a_faulty_secret_does_not_quote_it() -> None:
     assert "secret-pin" not in repr(outcome.to_dict())
 
 
-@pytest.mark.xfail(strict=True, reason="the mark is only seen at the top of an annotation")
 @pytest.mark.parametrize("value", [MaybeSecret(SECRET), ListOfSecrets([SECRET])], ids=["optional", "list"])
 def test_marks_inside_an_annotation_count(value: Any) -> None:
     assert SECRET not in repr(display(value))
 
 
-@pytest.mark.xfail(strict=True, reason="the mark is only seen at the top of an annotation")
 async def test_an_optional_secret_input_is_a_secret() -> None:
     class Optional(Reactor):
         card: Annotated[str, Redact] | None = None
@@ -192,17 +190,14 @@ async def test_an_optional_secret_input_is_a_secret() -> None:
     assert SECRET not in repr(outcome) + repr(outcome.inputs)
 
 
-@pytest.mark.xfail(strict=True, reason="a named tuple is shown as any other tuple")
 def test_marks_of_a_named_tuple_count() -> None:
     assert SECRET not in repr(display(SecretPair("ann", SECRET)))
 
 
-@pytest.mark.xfail(strict=True, reason="one annotation that cannot be resolved drops the marks of all others")
 def test_marks_count_beside_an_annotation_that_cannot_be_resolved() -> None:
     assert SECRET not in repr(display(HalfKnown(SECRET)))
 
 
-@pytest.mark.xfail(strict=True, reason="below the eighth level values are shown as they are")
 def test_marks_count_at_any_depth() -> None:
     value: Any = Card(SECRET)
     for _ in range(12):
@@ -210,7 +205,6 @@ def test_marks_count_at_any_depth() -> None:
     assert SECRET not in repr(display(value))
 
 
-@pytest.mark.xfail(strict=True, reason="only the plain text of a secret is looked for, not its escaped form")
 async def test_a_secret_with_line_breaks_or_quotes_is_hidden_in_a_repr() -> None:
     class Signs(Reactor):
         key: Annotated[str, Redact]
@@ -221,3 +215,52 @@ async def test_a_secret_with_line_breaks_or_quotes_is_hidden_in_a_repr() -> None
 
     outcome = await Signs.run(key="-----BEGIN KEY-----\nMIIEow'IBAAK\n-----END KEY-----")
     assert "MIIEow" not in repr(outcome)
+
+
+def test_an_escaped_secret_is_collected_in_its_other_forms() -> None:
+    assert list(secrets_of_fields({"a": "x\n'\u00e9"}, ["a"])) == ["x\n'\u00e9", "x\\n'\u00e9", "x\\n'\\u00e9"]
+
+
+@pytest.mark.parametrize(
+    ("secrets", "text", "scrubbed"),
+    [
+        (["1"], "Expected `int` >= 1 - at `$[1].n`", "Expected `int` >= 1 - at `$[1].n`"),
+        (["12"], "12 at `$[12].n`, `$.n[12]`, [12]", f"{REDACTED} at `$[12].n`, `$.n[12]`, [{REDACTED}]"),
+        (["abcd"], "$.abcd", f"$.{REDACTED}"),
+    ],
+)
+def test_short_secrets_leave_the_paths_of_messages_alone(secrets: list[str], text: str, scrubbed: str) -> None:
+    assert Scrubber(secrets)(text) == scrubbed
+
+
+async def test_the_path_of_a_message_survives_an_unknown_input() -> None:
+    class Checks(Reactor):
+        items: list[Card]
+
+    outcome = await Checks.run(items=[{"number": "n"}, {"number": 3}], itmes=1)
+    assert isinstance(outcome, Failure)
+    assert outcome.field_errors["items"] == ["Expected `str`, got `int` - at `$[1].number`"]
+
+
+def test_what_is_deep_or_cyclic_and_has_no_secrets_is_shown_as_it_is() -> None:
+    deep: Any = 1
+    for _ in range(30):
+        deep = [deep]
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
+    assert display(deep) is deep
+    assert display(cyclic) is cyclic
+
+
+def test_secrets_below_any_depth_and_in_cycles_are_collected_once() -> None:
+    value: Any = [Card("s1")]
+    for _ in range(30):
+        value = [value]
+    value.append(value)
+    assert list(secrets_in(value)) == ["s1"]
+
+
+def test_a_text_that_names_the_mark_counts() -> None:
+    assert is_redacted("Annotated[NotThere, Redact]")
+    assert is_redacted(dict[str, list[Annotated[str, Redact]]])
+    assert not is_redacted("NotThere")

@@ -175,7 +175,6 @@ def test_returns_of_a_nested_reactor_and_a_timer_are_checked() -> None:
     assert len(waited.value.problems) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the path of result() is dropped: the run's value is the whole result")
 async def test_returns_with_a_path_is_honoured_or_refused() -> None:
     try:
 
@@ -214,7 +213,6 @@ def test_a_subclass_of_a_generic_reactor_fills_in_the_value_type() -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="the argument of any generic base is taken for the value type")
 def test_another_type_parameter_of_a_generic_reactor_is_not_the_value_type() -> None:
     class Base(Reactor[int], Generic[T]):
         @step

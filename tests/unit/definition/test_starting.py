@@ -1,5 +1,7 @@
 """The calls that start a reactor, without a store, and the small values that a definition is written with."""
 
+from typing import Any
+
 import pytest
 from aioreactor import (
     Default,
@@ -44,6 +46,23 @@ def test_with_options_takes_only_options() -> None:
         Adds.with_options(a=1)
     with pytest.raises(TypeError):
         Adds(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        (
+            {"idempotency": "k"},
+            TypeError,
+            "unexpected keyword argument 'idempotency'; the closest is 'idempotency_key'",
+        ),
+        ({"durability": "quick"}, ValueError, "durability='quick': use one of 'step', 'batched', 'exit', 'none'"),
+        ({"on_conflict": "x"}, ValueError, "on_conflict='x': use one of 'attach', 'reject', 'replace'"),
+    ],
+)
+def test_options_that_make_no_sense_name_what_does(options: dict[str, Any], kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        Adds.with_options(**options)
 
 
 def test_small_values_read_well() -> None:

@@ -266,7 +266,6 @@ def test_none_is_a_value_and_never_the_default() -> None:
     assert errors == {"tags": ["Expected `array`, got `null`"]}
 
 
-@pytest.mark.xfail(strict=True, reason="only the annotation of run is read, not the parameter of Step[…]")
 def test_what_the_class_says_counts_when_run_says_nothing() -> None:
     class Untyped(Step[int]):
         async def run(self):  # noqa: ANN202
@@ -279,7 +278,6 @@ def test_what_the_class_says_counts_when_run_says_nothing() -> None:
             returns = untyped
 
 
-@pytest.mark.xfail(strict=True, reason="cls of the classmethod and the keyword collide")
 def test_a_field_may_be_named_cls() -> None:
     class Named(Step[int]):
         cls: int

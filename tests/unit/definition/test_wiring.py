@@ -95,7 +95,6 @@ async def test_the_own_default_counts_when_nothing_has_its_name() -> None:
     assert await Named.run_or_raise() == 7
 
 
-@pytest.mark.xfail(strict=True, reason="arguments are passed by position although an unwired one stands before them")
 async def test_an_own_default_keeps_its_place_before_a_wired_parameter() -> None:
     class Shifted(Reactor[tuple[int, int]]):
         order_id: int
@@ -109,7 +108,6 @@ async def test_an_own_default_keeps_its_place_before_a_wired_parameter() -> None
     assert await Shifted.run_or_raise(order_id=9) == (1, 9)
 
 
-@pytest.mark.xfail(strict=True, reason="the same shift in an undo's arguments")
 async def test_an_own_default_keeps_its_place_in_an_undo() -> None:
     seen = []
 
@@ -320,7 +318,7 @@ def test_nothing_provides_a_parameter() -> None:
     assert caught.value.owner.endswith("Lost")
     assert caught.value.problems == (
         "step 'reserve', parameter 'ordr_id': nothing provides it; the closest is 'order_id'. Rename it to an input "
-        "or a step, or wire it: ordr_id = result(step), from_input('ordr_id') or value(…)",
+        "or a step, or wire it: ordr_id = from_input('order_id') or value(…)",
     )
     assert "Lost has 1 problem:" in str(caught.value)
 
@@ -433,7 +431,6 @@ def test_a_step_object_that_the_class_does_not_have_any_more() -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="a step of an unrelated reactor is taken for the own one of the same name")
 def test_the_step_of_an_unrelated_reactor_is_refused_although_the_name_exists_here() -> None:
     class Other(Reactor):
         @step
@@ -467,7 +464,6 @@ def test_the_step_of_an_unrelated_reactor_is_refused() -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="transform= is not looked at before it is called")
 def test_a_transform_that_cannot_be_called() -> None:
     with pytest.raises(DefinitionError):
 
@@ -488,3 +484,33 @@ def test_wires_read_as_they_were_written() -> None:
     assert repr(result("load")) == "result(load)"
     assert repr(from_input("user", "id")) == "from_input('user', 'id')"
     assert repr(value([1])) == "value([1])"
+
+
+def test_a_resource_of_the_reactor_that_a_parameter_asks_for_is_one_need() -> None:
+    class Uses(Reactor):
+        db: Annotated[Db, Resource]
+
+        @step
+        async def read(self, db: Db) -> None: ...
+
+        @step
+        async def write(self, db: Annotated[Db, Resource], other: Annotated[Db, Resource]) -> None: ...
+
+    assert [(where.rpartition(".")[2], name) for where, name, _ in Uses.plan.resource_needs] == [
+        ("Uses", "db"),
+        ("step 'write'", "other"),
+    ]
+
+
+def test_an_own_default_behind_all_others_is_left_to_the_function() -> None:
+    class Keeps(Reactor):
+        number: int
+
+        @step
+        async def use(self, number: int, free: int = 1, *, free_too: int = 2) -> None: ...
+
+        @step
+        async def mixed(self, free: int = 1, *, number: int) -> None: ...
+
+    assert parameters_of(Keeps, "use") == ["number"]
+    assert parameters_of(Keeps, "mixed") == ["number"]

@@ -226,7 +226,6 @@ def test_plain_data_of_nested_reactors_and_its_json() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-@pytest.mark.xfail(strict=True, reason="the edge is in order_only although a parameter reads the result too")
 def test_an_edge_that_passes_data_is_solid_although_after_names_it_too() -> None:
     class Both(Reactor):
         @step
@@ -239,7 +238,6 @@ def test_an_edge_that_passes_data_is_solid_although_after_names_it_too() -> None
     assert Both.plan.to_dict()["steps"][1]["order_only"] == []
 
 
-@pytest.mark.xfail(strict=True, reason="NoneType is not how a person writes it")
 def test_a_step_without_a_value_gives_none() -> None:
     class Nothing(Reactor):
         @step
@@ -260,7 +258,6 @@ def test_quotes_and_backslashes_are_escaped() -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="only the double quote is escaped")
 @pytest.mark.parametrize("name", ["<b>bold</b>", "a#quot;b", "two\nlines"], ids=["html", "entity", "newline"])
 def test_what_means_something_to_mermaid_is_escaped(name: str) -> None:
     class Odd(Reactor):
