@@ -26,6 +26,8 @@ from aioreactor.errors import (
     DefinitionError,
     InputValidationError,
     OutputValidationError,
+    PayloadTooLarge,
+    SerializationError,
     StepCancelled,
     StepTimeout,
 )
@@ -261,6 +263,10 @@ async def _succeeded(ex: Execution, scope: Scope, index: int, number: int, value
         if error is not None:
             return await ended(ex, scope, index, number, error, started=True, retry=False, began=began)
     state = ex.state
+    if state.recording:
+        unkept = keep(ex, scope, index, value)
+        if unkept is not None:
+            return await ended(ex, scope, index, number, unkept, started=True, retry=False, began=began)
     state.log("success", scope.path_of(index), number)
     ready = state.complete(scope, index, value)
     if state.recording:
@@ -270,6 +276,17 @@ async def _succeeded(ex: Execution, scope: Scope, index: int, number: int, value
             scope, "on_step_success", events.StepSucceeded, index, number, value=value, duration=ex.since(began)
         )
     return ready
+
+
+def keep(ex: Execution, scope: Scope, index: int, value: Any) -> Exception | None:
+    """Encode a value for the journal before anything depends on it; what is wrong with it, or None."""
+    try:
+        blob = ex.journal.prepare(scope.plan.nodes[index], scope.path_of(index), value)
+    except (SerializationError, PayloadTooLarge) as error:
+        return error
+    scope.blobs = scope.blobs or {}
+    scope.blobs[index] = blob
+    return None
 
 
 def output_error(check: Callable[[Any], Any], value: Any, path: str) -> OutputValidationError | None:
@@ -287,9 +304,15 @@ def output_error(check: Callable[[Any], Any], value: Any, path: str) -> OutputVa
 
 async def _skipped(ex: Execution, scope: Scope, index: int, number: int, value: Any, began: float) -> Readies | Later:
     node = scope.plan.nodes[index]
-    error = None if node.output is None else output_error(node.output, value, scope.path_of(index))
+    error: Exception | None = None
+    if node.output is not None:
+        error = output_error(node.output, value, scope.path_of(index))
     if error is not None:
         return await ended(ex, scope, index, number, error, started=True, retry=False, began=began)
+    if ex.state.recording:
+        error = keep(ex, scope, index, value)
+        if error is not None:
+            return await ended(ex, scope, index, number, error, started=True, retry=False, began=began)
     ex.state.log("skip", scope.path_of(index), number)
     ready = ex.state.complete(scope, index, value, skipped=True)
     if ex.state.recording:

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 from anyio import CancelScope, CapacityLimiter, to_thread
 
+from aioreactor.logs import note
+
 logger = logging.getLogger("aioreactor.engine")
 R = TypeVar("R")
 
@@ -124,10 +126,5 @@ async def _let_end(work: asyncio.Future[Any], grace: float, name: str) -> None:
         with CancelScope(shield=True):
             await asyncio.wait({work}, timeout=grace)
     if not work.done():
-        logger.warning(
-            "thread_still_running step=%s grace=%g: a blocking body cannot be stopped; it goes on in its thread "
-            "while the step counts as ended",
-            name,
-            grace,
-            extra={"event": "thread_still_running", "step": name},
-        )
+        text = "a blocking body cannot be stopped; it goes on in its thread while the step counts as ended"
+        note(logger, logging.WARNING, "thread_still_running", text, path=name, grace=grace)

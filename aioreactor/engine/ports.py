@@ -15,6 +15,8 @@ from anyio import CapacityLimiter
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.policies import OnCancel, OnFailure
 from aioreactor.engine.limiter import Ready
+from aioreactor.errors import AioreactorError
+from aioreactor.plan.model import PlanNode
 from aioreactor.trace import RawEntry, Status
 
 
@@ -40,13 +42,23 @@ class Checkpoint:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
+class JournalFailed(AioreactorError):
+    """The store could not keep what happened, for as long as retrying was allowed; the cause says why."""
+
+    retryable = False
+
+
 class Journal(Protocol):
     """Keeps a run. A dependant starts after the checkpoint of what it depends on has returned."""
 
     durable: bool
 
-    async def open(self, run_id: str, reactor: str, inputs: Any) -> None:
-        """Create the run's record; nothing has run yet."""
+    def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
+        """A step's value as it will be kept; before anything depends on it.
+
+        Raises:
+            SerializationError, PayloadTooLarge: it cannot be kept, which fails the step.
+        """
         ...
 
     async def save(self, checkpoint: Checkpoint) -> None:
@@ -54,6 +66,7 @@ class Journal(Protocol):
 
         Raises:
             OwnershipLost: another execution owns the run now.
+            JournalFailed: the store is away.
         """
         ...
 
@@ -67,8 +80,9 @@ class VolatileJournal:
 
     durable = False
 
-    async def open(self, run_id: str, reactor: str, inputs: Any) -> None:
+    def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """Nothing is kept."""
+        return b""
 
     async def save(self, checkpoint: Checkpoint) -> None:
         """Nothing is kept."""
@@ -117,6 +131,7 @@ class Environment:
     resource: Callable[[str, Any], Any] = _no_resource
     limiter: Callable[[], CapacityLimiter | None] = lambda: None
     journal: Callable[[], Journal] = VolatileJournal
+    """For runs that nobody gives a journal of their own."""
     middlewares: Sequence[Any] = field(default_factory=tuple)
     on_failure: OnFailure = "settle"
     on_cancel: OnCancel = "rollback"

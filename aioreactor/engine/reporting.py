@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioreactor.engine.arguments import Frame, value_of
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.logs import note
 from aioreactor.map_results import ElementOutcome
 from aioreactor.plan.model import Arg, Plan, Source
 from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_in, secrets_of_fields
@@ -100,13 +101,8 @@ def blame_first_in_flight(ex: Execution, failed: Failed, scope: Scope) -> None:
 
 def log_source_close(ex: Execution, run: MapRun, error: BaseException) -> None:
     """A map's source raised when it was closed."""
-    logger.warning(
-        "source_close_failed run=%s step=%s: %s",
-        ex.state.run_id,
-        run.path,
-        ex.scrub(repr(error)),
-        extra={"event": "source_close_failed", "run_id": ex.state.run_id, "path": run.path},
-    )
+    text = ex.scrub(repr(error))
+    note(logger, logging.WARNING, "source_close_failed", text, run_id=ex.state.run_id, path=run.path)
 
 
 # ---------------------------------------------------------------------- outcomes

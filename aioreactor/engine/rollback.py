@@ -20,6 +20,7 @@ from aioreactor.engine.rollback_order import Action, done, next_action
 from aioreactor.engine.scope import MapRun, Scope
 from aioreactor.engine.signals import FailSignal, HaltSignal, signal_in
 from aioreactor.failures import describe
+from aioreactor.logs import note
 from aioreactor.plan.model import Call
 from aioreactor.results import Failure, Halt, RollbackFailure, RollbackReason, Success
 
@@ -52,11 +53,12 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     limit = math.inf if span is None else asyncio.get_running_loop().time() + span
     error = scope.failure.error if scope.failure is not None else None
     await _tell(ex, scope, limit, "on_rollback_start", events.RollbackStarted, error=error)
-    while ex.interrupted is None and (action := next_action(scope, undo=undo)) is not None:
+    while ex.interrupted is None and ex.lost is None and (action := next_action(scope, undo=undo)) is not None:
         failure = await _perform(ex, action, limit)
         if ex.interrupted is not None:
             break
         done(action)
+        ex.state.rolled(action.scope, action.index, undone=action.kind != "compensate", complete=failure is None)
         if failure is not None:
             _report(ex, failure)
         if ex.state.recording:
@@ -79,12 +81,8 @@ async def _tell(ex: Execution, scope: Scope, limit: float, *event: Any, **fields
     finally:
         ex.rollback_scopes.discard(bound)
     if bound.cancel_called:
-        logger.warning(
-            "hook_timed_out run=%s hook=%s: cut off, so that the rollback can go on",
-            ex.state.run_id,
-            event[0],
-            extra={"event": "hook_timed_out", "run_id": ex.state.run_id, "hook": event[0]},
-        )
+        text = "cut off, so that the rollback can go on"
+        note(logger, logging.WARNING, "hook_timed_out", text, run_id=ex.state.run_id, hook=event[0])
 
 
 def bound_by_cancel(ex: Execution) -> None:
@@ -99,14 +97,15 @@ def bound_by_cancel(ex: Execution) -> None:
 def _report(ex: Execution, failure: RollbackFailure) -> None:
     ex.state.rollback_failures.append(failure)
     ex.state.log("rollback_failure", failure.step, 1, f"{failure.kind} {failure.reason}")
-    logger.error(
-        "rollback_failure run=%s step=%s kind=%s reason=%s: %s",
-        ex.state.run_id,
-        failure.step,
-        failure.kind,
-        failure.reason,
+    note(
+        logger,
+        logging.ERROR,
+        "rollback_failure",
         failure.message,
-        extra={"event": "rollback_failure", "run_id": ex.state.run_id, "path": failure.step},
+        run_id=ex.state.run_id,
+        path=failure.step,
+        kind=failure.kind,
+        reason=failure.reason,
     )
 
 

@@ -18,12 +18,13 @@ from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
 from aioreactor.engine.hooks import hooks_for
 from aioreactor.engine.limiter import Limiter, Ready, admit, release, withdraw
-from aioreactor.engine.ports import Environment
+from aioreactor.engine.ports import Environment, Journal, JournalFailed
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.engine.services import Services
 from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
-from aioreactor.errors import DeadlineExceeded
+from aioreactor.errors import DeadlineExceeded, OwnershipLost
 from aioreactor.failures import type_name
+from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Outcome
@@ -57,8 +58,8 @@ class Execution(Services):
         "rollback_scopes",
     )
 
-    def __init__(self, environment: Environment, plan: Plan, run_id: str) -> None:
-        super().__init__(environment, plan, run_id)
+    def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
+        super().__init__(environment, plan, run_id, journal)
         self.bodies: dict[CancelScope, Scope] = {}
         self.cutting: dict[CancelScope, str] = {}
         self.cancelled: asyncio.CancelledError | None = None
@@ -89,8 +90,6 @@ class Execution(Services):
         Cancellation: handled as the reactor's ``on_cancel`` says, then it goes on to the caller.
         """
         self._prepare(inputs)
-        if self.journal.durable:
-            await self.journal.open(self.state.run_id, self.plan.name, inputs)
         shown = reporting.shown_inputs(self.plan, inputs) if self.state.root.hooks is not None else {}
         tell = partial(self.tell, self.state.root, "on_run_start", events.RunStarted, inputs=shown)
         return await self._drive(tell, partial(self.state.open_root, view, inputs))
@@ -235,7 +234,9 @@ class Execution(Services):
         """Something that no stage expected came out of a node: it fails like for any other reason."""
         entered = scope.status[index] == NodeStatus.RUNNING
         if scope.status[index] not in (NodeStatus.RUNNING, NodeStatus.READY):
-            logger.error("engine_error run=%s path=%s", self.state.run_id, scope.path_of(index), exc_info=error)
+            note(
+                logger, logging.ERROR, "engine_error", repr(error), run_id=self.state.run_id, path=scope.path_of(index)
+            )
             return ()
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             self.interrupt(error)
@@ -390,7 +391,7 @@ class Execution(Services):
 
     def note_if_cancelled(self, error: asyncio.CancelledError) -> bool:
         """Whether a ``CancelledError`` is a cancellation of the run, or of its bodies, rather than a leak."""
-        if self._engine_cut or self.cancelled is not None or self.interrupted is not None:
+        if self._engine_cut or self.lost or self.cancelled is not None or self.interrupted is not None:
             return True
         if self._caller_is_cancelled():
             self.note_cancel(error)
@@ -412,6 +413,31 @@ class Execution(Services):
             self.interrupted = error
             self.cut_reason = f"interrupted by {type(error).__name__}"
             self._shut_down()
+
+    def lose(self, error: OwnershipLost) -> None:
+        """Another execution owns the run: stop at once, write nothing more."""
+        if self.lost is None:
+            self.lost = error
+            self.cut_reason = "another execution owns the run"
+            logger.warning(
+                "ownership_lost run=%s: %s",
+                self.state.run_id,
+                error,
+                extra={"event": "ownership_lost", "run_id": self.state.run_id},
+            )
+            self._shut_down()
+
+    def unkept(self, error: JournalFailed) -> None:
+        """A checkpoint could not be written: the run fails, and rolls back."""
+        logger.error(
+            "checkpoint_failed run=%s: %s",
+            self.state.run_id,
+            error,
+            extra={"event": "checkpoint_failed", "run_id": self.state.run_id},
+        )
+        failed = Failed(error, self.state.root, None)
+        reporting.blame_first_in_flight(self, failed, self.state.root)
+        self.state.fail_scope(self.state.root, failed)
 
     def _shut_down(self) -> None:
         self.state.cancel()

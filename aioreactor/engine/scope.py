@@ -159,7 +159,7 @@ class Scope:
 
     def results_by_name(self) -> dict[str, Any]:
         """Results of the nodes that completed or were skipped."""
-        done = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
+        done = (NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.UNDONE)
         return {node.name: self.results[node.index] for node in self.plan.nodes if self.status[node.index] in done}
 
 

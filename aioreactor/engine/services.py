@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
@@ -15,14 +16,17 @@ from anyio.abc import TaskGroup
 from aioreactor.engine import events, reporting
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
-from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal
+from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
+from aioreactor.errors import OwnershipLost
+from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import Scrubber
 from aioreactor.results import Outcome
 from aioreactor.trace import RawEntry, Status
 
+logger = logging.getLogger("aioreactor.engine")
 _OF_THE_ROOT = frozenset({"deadline", "max_concurrency"})
 
 
@@ -38,21 +42,23 @@ class Services(ABC):
         "clock",
         "environment",
         "journal",
+        "lost",
         "outcome",
         "plan",
         "state",
         "tasks",
     )
 
-    def __init__(self, environment: Environment, plan: Plan, run_id: str) -> None:
+    def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
         self.environment = environment
         self.plan = plan
         self.clock = environment.clock
-        self.journal: Journal = environment.journal()
+        self.journal: Journal = environment.journal() if journal is None else journal
         self.state = RunState(plan, run_id, self.clock.now, recording=self.journal.durable)
         self.base = copy_context()
         self.tasks: TaskGroup
         self.outcome: Outcome[Any] | None = None
+        self.lost: OwnershipLost | None = None
         self._host: asyncio.Task[Any] | None = None
         self._scrubber: Scrubber | None = None
         self._secrets: set[str] = set()
@@ -64,6 +70,14 @@ class Services(ABC):
         if self.outcome is not None:
             return self.outcome.status
         return "rolling_back" if self.state.root.stopped and self.state.settled else "running"
+
+    @abstractmethod
+    def lose(self, error: OwnershipLost) -> None:
+        """Another execution owns the run: stop at once, write nothing more."""
+
+    @abstractmethod
+    def unkept(self, error: JournalFailed) -> None:
+        """A checkpoint could not be written: the run fails."""
 
     @abstractmethod
     def interrupt(self, error: BaseException) -> None:
@@ -123,15 +137,28 @@ class Services(ABC):
 
     async def save(self) -> None:
         """Write a checkpoint of what changed; shielded, since what completed has to be known."""
+        if self.lost is not None:
+            return
         nodes, entries = self.state.take_changes()
         if nodes or entries:
             with CancelScope(shield=True):
-                await self.journal.save(self._checkpoint(nodes, entries, self.status))
+                try:
+                    await self.journal.save(self._checkpoint(nodes, entries, self.status))
+                except OwnershipLost as error:
+                    self.lose(error)
+                except JournalFailed as error:
+                    self.unkept(error)
 
     async def close(self, outcome: Outcome[Any]) -> None:
         """Write the last checkpoint with the outcome."""
         nodes, entries = self.state.take_changes()
-        await self.journal.close(self._checkpoint(nodes, entries, outcome.status), outcome)
+        try:
+            await self.journal.close(self._checkpoint(nodes, entries, outcome.status), outcome)
+        except OwnershipLost as error:
+            self.lose(error)
+        except JournalFailed as error:
+            text = f"{error}; it is recovered when its lease ends"
+            note(logger, logging.ERROR, "close_failed", text, run_id=self.state.run_id)
 
     def _checkpoint(self, nodes: list[Ready], entries: list[RawEntry], status: Status) -> Checkpoint:
         return Checkpoint(nodes, entries, status, self._fate(), self.state.notes)

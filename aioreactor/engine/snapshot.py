@@ -18,13 +18,10 @@ from typing import Any, Protocol
 
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
-from aioreactor.engine.state import RollBack, RunState
+from aioreactor.engine.state import WHOLE, RollBack, RunState
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.results import Skipped, Success
-
-ELEMENT = -1
-"""The index under which an element as a whole is noted as changed."""
 
 _DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.UNDONE)
 _ENDED_BADLY = (NodeStatus.FAILED, NodeStatus.CUT, NodeStatus.COMPENSATED)
@@ -91,7 +88,7 @@ class Codec(Protocol):
 def image_of(ready: Ready, codec: Codec) -> Image:
     """The image of one node as it stands."""
     scope, index = ready
-    if index == ELEMENT:
+    if index == WHOLE:
         return _image_of_element(scope, codec)
     node, path = scope.plan.nodes[index], scope.path_of(index)
     status = NodeStatus(scope.status[index])
@@ -102,12 +99,17 @@ def image_of(ready: Ready, codec: Codec) -> Image:
         status,
         attempts=scope.attempt_of(index),
         order=scope.order.get(index, 0) if scope.order else 0,
-        value=_value_of(scope, index, node, codec) if status in _DONE else None,
+        value=_value_of(scope, index, node, codec) if status in _DONE and _is_kept(node) else None,
         error=codec.error(error) if error is not None else None,
         inputs=codec.inputs(inner.plan, inner.inputs) if isinstance(inner, Scope) else None,
         item=codec.item(node, path, scope.item) if scope.plan.element else None,
         opened=inner.opened if isinstance(inner, MapRun) else 0,
     )
+
+
+def _is_kept(node: PlanNode) -> bool:
+    """Whether a node's value is stored: a composed child's and a map's follow from what is inside them."""
+    return node.kind == "step" or node.collect is not None
 
 
 def _value_of(scope: Scope, index: int, node: PlanNode, codec: Codec) -> bytes:
@@ -181,6 +183,9 @@ class Restorer:
         elif self.failing and status is NodeStatus.RUNNING:
             self._cut(scope, index, owed)
         self._inside(scope, node, image)
+        inner = scope.children.get(index) if scope.children else None
+        if status in _DONE and isinstance(inner, Scope):
+            scope.results[index] = inner.value()
 
     def _common(self, scope: Scope, node: PlanNode, image: Image) -> None:
         index = node.index

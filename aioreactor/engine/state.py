@@ -19,6 +19,8 @@ from aioreactor.results import Failure, Skipped, Success
 from aioreactor.trace import RawEntry
 
 NONE: tuple[Ready, ...] = ()
+WHOLE = -1
+"""The index under which an element as a whole, rather than a node of it, is noted as changed."""
 Readies: TypeAlias = Sequence[Ready]
 _READY, _RUNNING = int(NodeStatus.READY), int(NodeStatus.RUNNING)
 _COMPLETED, _SKIPPED = int(NodeStatus.COMPLETED), int(NodeStatus.SKIPPED)
@@ -116,6 +118,11 @@ class RunState:
         entries, self._logged = self.trace[self._logged :], len(self.trace)
         return nodes, entries
 
+    def adopt_trace(self, entries: list[RawEntry]) -> None:
+        """What happened before, in other executions; it is stored already."""
+        self.trace[:0] = entries
+        self._logged += len(entries)
+
     def resume_sequence(self, last: int) -> None:
         """Go on counting after what was stored."""
         self._sequence = max(self._sequence, last)
@@ -178,10 +185,12 @@ class RunState:
         run.elements[run.opened] = element
         run.opened += 1
         run.in_flight += 1
+        self.touch(run.scope, run.index)
         return element
 
     def begin_element(self, element: Scope) -> Readies:
         """Start an element."""
+        self.touch(element, 0 if element.plan.element else WHOLE)
         return self._begin(element)
 
     def _adopt(self, child: Scope, around: Scope) -> None:
@@ -436,6 +445,12 @@ class RunState:
         parent.active -= 1
         self.touch(parent, scope.index)
         return self._settle(parent)
+
+    def rolled(self, scope: Scope, index: int, *, undone: bool, complete: bool) -> None:
+        """A rollback action has ended. One that did not complete stays owed in the store, for a later undo."""
+        if self.recording and complete:
+            scope.status[index] = NodeStatus.UNDONE if undone else NodeStatus.COMPENSATED
+            self.touch(scope, index)
 
     # ------------------------------------------------------------------ maps
 

@@ -1,0 +1,83 @@
+"""Going on with a run that another execution began: its stored images become the state of a new execution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aioreactor.engine import reporting
+from aioreactor.engine.arguments import view_of
+from aioreactor.engine.nesting import adopt
+from aioreactor.engine.ports import Fate
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.engine.snapshot import Codec, Image, Restorer
+from aioreactor.engine.state import Readies
+from aioreactor.map_results import MapResults
+from aioreactor.redaction import secrets_of_fields
+from aioreactor.trace import RawEntry
+
+if TYPE_CHECKING:
+    from aioreactor.engine.scheduler import Execution
+
+
+def restoring(
+    ex: Execution,
+    codec: Codec,
+    images: Mapping[str, Image],
+    entries: list[RawEntry],
+    inputs: Mapping[str, Any],
+    fate: Fate | None,
+) -> Callable[[], Readies]:
+    """What `Execution.resume` calls to fill its state; it gives the nodes that may start."""
+
+    def restore() -> Readies:
+        state = ex.state
+        state.adopt_trace(entries)
+        state.root.inputs = inputs
+        if fate is not None:
+            _meet(ex, fate)
+        ready = Restorer(state, images, codec, failing=fate is not None).restore()
+        state.dirty.clear()  # all of it is stored already
+        for scope in state.scopes():
+            _furnish(ex, scope, watch=fate is None)
+        return ready
+
+    return restore
+
+
+def _meet(ex: Execution, fate: Fate) -> None:
+    """The run was going back already: nothing starts any more."""
+    state, root = ex.state, ex.state.root
+    root.stopped = True
+    if fate.kind == "failed":
+        assert fate.error is not None
+        failed = Failed(fate.error, root, None, attempts=fate.attempts)
+        failed.path = fate.path
+        state.failures.append(failed)
+        root.failure = failed
+    elif fate.kind == "halted":
+        state.halt = (fate.reason, fate.path)
+    else:
+        state.cancelled = True
+
+
+def _furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
+    """What a scope has that is not stored: its view, hooks, deadline; and the results of its maps."""
+    if scope.plan.element:
+        scope.origin = scope.owner.origin if scope.owner is not None else scope
+        scope.view, scope.inputs = scope.origin.view, scope.origin.inputs
+        return
+    ex.learn_secrets(secrets_of_fields(scope.inputs, scope.plan.fields.hidden))
+    resources = {item.name: ex.resource(item.name, item.annotation) for item in scope.plan.fields.resources}
+    scope.view = view_of(scope.plan, scope.inputs, resources)
+    if scope.parent is not None and watch and scope.active:
+        adopt(ex, scope, scope.plan)
+    fill_map_results(ex, scope)
+
+
+def fill_map_results(ex: Execution, scope: Scope) -> None:
+    """The values of a scope's maps, from the outcomes of their elements."""
+    for index, inner in (scope.children or {}).items():
+        done = scope.status[index] in (NodeStatus.COMPLETED, NodeStatus.UNDONE)
+        if isinstance(inner, MapRun) and done and inner.node.collect is None:
+            scope.results[index] = MapResults([reporting.element_outcome(ex, inner, i) for i in range(inner.opened)])

@@ -1,0 +1,182 @@
+"""What a run's record holds, encoded by the types that its plan knows; and records as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from aioreactor.definition.annotations import UNKNOWN, Unresolved
+from aioreactor.engine.ports import Fate
+from aioreactor.engine.snapshot import Image
+from aioreactor.errors import SerializationError
+from aioreactor.plan.model import Plan, PlanNode
+from aioreactor.redaction import Scrubber
+from aioreactor.store.codec import FieldsCodec, ValueCodec, codec_for
+from aioreactor.store.codec_records import DEFAULT_MAX_VALUE_BYTES, Cipher, stamp, unstamp
+from aioreactor.store.codec_wire import pack_plain
+from aioreactor.store.failures_data import ErrorData, failure_to_data, pack_failure
+from aioreactor.store.failures_revive import failure_from_data, unpack_failure
+from aioreactor.trace import RawEntry
+
+
+class _ImageRow(msgspec.Struct, array_like=True, omit_defaults=True):
+    status: int
+    attempts: int = 0
+    order: int = 0
+    value: bytes | None = None
+    error: bytes | None = None
+    inputs: bytes | None = None
+    item: bytes | None = None
+    opened: int = 0
+
+
+class _FateRow(msgspec.Struct, array_like=True):
+    kind: str
+    path: str
+    error: ErrorData | None
+    attempts: int
+    reason: Any
+
+
+_images = msgspec.msgpack.Decoder(_ImageRow)
+_fates = msgspec.msgpack.Decoder(_FateRow)
+_entries = msgspec.msgpack.Decoder(tuple[float, str, str, int, str])
+_notes = msgspec.msgpack.Decoder(dict[str, Any])
+
+
+def known(annotation: Any) -> Any:
+    """The annotation, or that there is none."""
+    return UNKNOWN if isinstance(annotation, Unresolved) else annotation
+
+
+def fields_codec(plan: Plan) -> FieldsCodec:
+    """The codec of a reactor's inputs."""
+    return FieldsCodec({field.name: known(field.annotation) for field in plan.fields.inputs}, plan.fields.hidden)
+
+
+class PlanCodec:
+    """Encodes and decodes for one run; `snapshot.Codec`.
+
+    ``scrub`` takes secrets out of stored error texts; it is asked for anew each time, since a run learns of them.
+    """
+
+    def __init__(self, *, limit: int = DEFAULT_MAX_VALUE_BYTES, cipher: Cipher | None = None) -> None:
+        self.limit = limit
+        self.cipher = cipher
+        self.scrub: Scrubber | None = None
+
+    def value(self, node: PlanNode, path: str, value: Any) -> bytes:
+        """See `snapshot.Codec`."""
+        return self._of(node).store(value, step=path, limit=self.limit, cipher=self.cipher)
+
+    def value_back(self, node: PlanNode, data: bytes) -> Any:
+        """See `snapshot.Codec`."""
+        return self._of(node).restore(data, step=node.name, cipher=self.cipher)
+
+    def _of(self, node: PlanNode) -> ValueCodec:
+        return codec_for(known(node.result_type))
+
+    def inputs(self, plan: Plan, values: Mapping[str, Any]) -> bytes:
+        """See `snapshot.Codec`."""
+        return fields_codec(plan).encode(values, cipher=self.cipher)
+
+    def inputs_back(self, plan: Plan, data: bytes) -> dict[str, Any]:
+        """See `snapshot.Codec`."""
+        return fields_codec(plan).decode(data, cipher=self.cipher)
+
+    def item(self, node: PlanNode, path: str, item: Any) -> bytes:
+        """See `snapshot.Codec`."""
+        return _item_codec(node).store(item, step=path, limit=self.limit, cipher=self.cipher)
+
+    def item_back(self, node: PlanNode, data: bytes) -> Any:
+        """See `snapshot.Codec`."""
+        return _item_codec(node).restore(data, step=node.name, cipher=self.cipher)
+
+    def error(self, error: BaseException) -> bytes:
+        """See `snapshot.Codec`."""
+        return pack_failure(error, scrub=self.scrub)
+
+    def error_back(self, data: bytes) -> BaseException:
+        """See `snapshot.Codec`."""
+        return unpack_failure(data)
+
+    # ------------------------------------------------------------------ records
+
+    def image(self, image: Image) -> bytes:
+        """A node's image as a record."""
+        row = _ImageRow(
+            image.status, image.attempts, image.order, image.value, image.error, image.inputs, image.item, image.opened
+        )
+        return stamp(msgspec.msgpack.encode(row))
+
+    def image_back(self, path: str, data: bytes) -> Image:
+        """A node's image, read again.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            row = _images.decode(unstamp(data, f"the record of {path!r}"))
+        except msgspec.MsgspecError as error:
+            raise SerializationError(f"the record of {path!r}", str(error)) from error
+        return Image(path, row.status, row.attempts, row.order, row.value, row.error, row.inputs, row.item, row.opened)
+
+    def entry(self, entry: RawEntry) -> bytes:
+        """A trace entry as a record."""
+        return msgspec.msgpack.encode(entry)
+
+    def entry_back(self, data: bytes) -> RawEntry:
+        """A trace entry, read again."""
+        return _entries.decode(data)
+
+    def fate(self, fate: Fate) -> bytes:
+        """Why the run goes back, as a record."""
+        error = failure_to_data(fate.error, scrub=self.scrub) if fate.error is not None else None
+        reason = fate.reason if _is_plain(fate.reason) else str(fate.reason)
+        return stamp(pack_plain([fate.kind, fate.path, error, fate.attempts, reason]))
+
+    def fate_back(self, data: bytes) -> Fate:
+        """Why the run goes back, read again.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            row = _fates.decode(unstamp(data, "the run's failure"))
+        except msgspec.MsgspecError as error:
+            raise SerializationError("the run's failure", str(error)) from error
+        found = failure_from_data(row.error) if row.error is not None else None
+        return Fate(row.kind, row.path, found, row.attempts, row.reason)  # type: ignore[arg-type]
+
+    def notes(self, notes: Mapping[str, Any]) -> bytes:
+        """The run's shared state (``ctx.state``) as a record.
+
+        Raises:
+            SerializationError: a part of it is no plain data.
+        """
+        try:
+            return stamp(msgspec.msgpack.encode(dict(notes)))
+        except (TypeError, ValueError) as error:
+            raise SerializationError("ctx.state", str(error)) from error
+
+    def notes_back(self, data: bytes) -> dict[str, Any]:
+        """The run's shared state, read again."""
+        return _notes.decode(unstamp(data, "ctx.state")) if data else {}
+
+
+def _item_codec(node: PlanNode) -> ValueCodec:
+    """Items are encoded by the annotation of the parameter, or field, that receives them."""
+    from aioreactor.plan.model import Source
+
+    arg = next((arg for arg in node.args if arg.source is Source.ITEM and not arg.path and arg.transform is None), None)
+    return codec_for(known(arg.annotation) if arg is not None else UNKNOWN)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        msgspec.msgpack.encode(value)
+    except (TypeError, ValueError):
+        return False
+    return True
