@@ -23,6 +23,7 @@ from aioreactor.errors import (
     InputValidationError,
     LeaseLost,
     LockUnavailable,
+    NotAvailable,
     NotResumable,
     NoValue,
     OutOfTurn,
@@ -60,7 +61,9 @@ from aioreactor.results import (
     Skipped,
     Success,
 )
-from aioreactor.runtime import Runs, Runtime, Settings, configure, current_runtime, lifespan
+from aioreactor.runs import RunPage, Runs, sweep
+from aioreactor.runtime import Runtime, configure, current_runtime, lifespan
+from aioreactor.settings import Settings
 from aioreactor.trace import Trace, TraceEntry
 
 _seams.compile = _compile_plan
@@ -92,6 +95,7 @@ __all__ = [
     "MapResults",
     "Middleware",
     "NoValue",
+    "NotAvailable",
     "NotResumable",
     "OpenInterrupt",
     "OrderedLock",
@@ -115,6 +119,7 @@ __all__ = [
     "RollbackFailure",
     "RunHandle",
     "RunNotFound",
+    "RunPage",
     "Runtime",
     "Semaphore",
     "SemaphoreUnavailable",
@@ -151,6 +156,7 @@ __all__ = [
     "skip",
     "step",
     "succeed",
+    "sweep",
     "timer",
     "value",
 ]

@@ -10,6 +10,7 @@ from aioreactor.results import Outcome
 from aioreactor.trace import Status
 
 if TYPE_CHECKING:
+    from aioreactor.durable import DurableRuns
     from aioreactor.engine.scheduler import Execution
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ T = TypeVar("T")
 class RunHandle(Generic[T]):
     """A run started by ``spawn``: its id, its outcome, its status, and a way to cancel it."""
 
-    __slots__ = ("_execution", "_outcome", "_task", "reactor", "run_id")
+    __slots__ = ("_durable", "_execution", "_outcome", "_task", "reactor", "run_id")
 
     def __init__(
         self,
@@ -27,12 +28,15 @@ class RunHandle(Generic[T]):
         task: asyncio.Task[Outcome[T]] | None,
         execution: Execution | None,
         outcome: Outcome[T] | None = None,
+        *,
+        durable: DurableRuns | None = None,
     ) -> None:
         self.run_id = run_id
         self.reactor = reactor
         self._task = task
         self._execution = execution
         self._outcome = outcome
+        self._durable = durable
 
     async def result(self, timeout: float | None = None) -> Outcome[T]:
         """Wait for the outcome; at most ``timeout`` seconds.
@@ -48,11 +52,14 @@ class RunHandle(Generic[T]):
         done, _ = await asyncio.wait({self._task}, timeout=timeout)
         if not done:
             raise TimeoutError(f"run {self.run_id} has no outcome after {timeout:g} s; it goes on")
-        return self._settled(self._task)
+        return await self._settled(self._task)
 
-    def _settled(self, task: asyncio.Task[Outcome[T]]) -> Outcome[T]:
+    async def _settled(self, task: asyncio.Task[Outcome[T]]) -> Outcome[T]:
         if not task.cancelled():
             return task.result()
+        if self._durable is not None:
+            self._outcome = await self._durable.outcome(self.run_id)
+            return self._outcome
         assert self._execution is not None
         self._outcome = cancelled_outcome(self._execution)
         return self._outcome
@@ -63,7 +70,9 @@ class RunHandle(Generic[T]):
             return self._outcome.status
         assert self._task is not None
         if self._task.done():
-            return self._settled(self._task).status
+            return (await self._settled(self._task)).status
+        if self._durable is not None:
+            return (await self._durable.find(self.run_id)).status
         assert self._execution is not None
         return self._execution.status
 

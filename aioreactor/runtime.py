@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from types import TracebackType
-from typing import Any, NoReturn, Self, get_origin
+from typing import TYPE_CHECKING, Any, NoReturn, Self, get_origin
 from weakref import WeakKeyDictionary
 
 from anyio import CapacityLimiter
 
-from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.annotations import strip
-from aioreactor.definition.fields import closest_text
-from aioreactor.definition.policies import Durability, OnCancel, OnFailure
+from aioreactor.definition.policies import Durability
 from aioreactor.definition.primitives import Primitive
 from aioreactor.definition.reactor import Reactor
 from aioreactor.definition.steps import Step
@@ -27,83 +24,12 @@ from aioreactor.engine import once, reporting
 from aioreactor.engine.arguments import cross_checked, validated, view_of
 from aioreactor.engine.ports import Environment
 from aioreactor.engine.scheduler import Execution
-from aioreactor.errors import DefinitionError, InputValidationError, StoreRequired
+from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
 from aioreactor.results import Outcome
-
-_PREFIX = "AIOREACTOR_"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Everything a runtime can be told. ``AIOREACTOR_*`` variables fill what is not given. Spans in seconds.
-
-    ``on_failure``, ``on_cancel``, ``settle_timeout``, ``undo_timeout``, ``rollback_timeout``, ``deadline``,
-    ``max_concurrency`` and ``durability`` are defaults for reactors that say nothing in their class header.
-    ``max_threads`` bounds the worker threads that blocking bodies use (None: anyio's own bound of 40).
-    ``resources`` maps names, or types, to what parameters marked `Resource` receive.
-    """
-
-    redis_url: str | None = None
-    middlewares: Sequence[Any] = ()
-    resources: Mapping[Any, Any] = field(default_factory=dict)
-    on_failure: OnFailure = "settle"
-    on_cancel: OnCancel = "rollback"
-    settle_timeout: float = 30.0
-    undo_timeout: float = 60.0
-    rollback_timeout: float | None = None
-    cancel_rollback_timeout: float = 30.0
-    deadline: float | None = None
-    max_concurrency: int | None = None
-    max_threads: int | None = None
-    durability: Durability | None = None
-    clock: Clock = SYSTEM_CLOCK
-
-    @classmethod
-    def from_environment(cls, **given: Any) -> Settings:
-        """Settings with ``AIOREACTOR_*`` variables for what is not given.
-
-        Raises:
-            ValueError: a variable does not fit; the text names it.
-        """
-        known = [option.name for option in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise TypeError(f"there is no setting {name!r}{closest_text(name, known)}")
-        found = {}
-        for option in fields(cls):
-            text = os.environ.get(_PREFIX + option.name.upper())
-            if text is not None and option.name in _FROM_TEXT and option.name not in given:
-                try:
-                    found[option.name] = _FROM_TEXT[option.name](text)
-                except ValueError as error:
-                    raise ValueError(f"{_PREFIX}{option.name.upper()}={text!r}: {error}") from error
-        return cls(**found, **given)
-
-
-def _choice(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(f"use one of {', '.join(allowed)}")
-        return text
-
-    return parse
-
-
-_FROM_TEXT: dict[str, Callable[[str], Any]] = {
-    "redis_url": str,
-    "on_failure": _choice("settle", "cancel"),
-    "on_cancel": _choice("rollback", "abort", "detach"),
-    "settle_timeout": float,
-    "undo_timeout": float,
-    "rollback_timeout": float,
-    "cancel_rollback_timeout": float,
-    "deadline": float,
-    "max_concurrency": int,
-    "max_threads": int,
-    "durability": _choice("step", "batched", "exit", "none"),
-}
+from aioreactor.runs import Runs
+from aioreactor.settings import Settings
 
 
 def new_run_id() -> str:
@@ -123,6 +49,16 @@ class Runtime:
         self._limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, CapacityLimiter] = WeakKeyDictionary()
         self._token: Token[Runtime | None] | None = None
         self._environment = self._make_environment()
+        self._durable: DurableRuns | None = None
+
+    @property
+    def durable(self) -> DurableRuns | None:
+        """The stored runs of this runtime; None without a store."""
+        if self._durable is None and self.settings.redis_url is not None:
+            from aioreactor.durable import DurableRuns
+
+            self._durable = DurableRuns(self.settings, self._environment)
+        return self._durable
 
     def _make_environment(self) -> Environment:
         given = {
@@ -163,6 +99,8 @@ class Runtime:
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
+        if self._durable is not None:
+            await self._durable.aclose()
 
     # ------------------------------------------------------------------ resources
 
@@ -227,56 +165,79 @@ class Runtime:
 
     def _check_store(self, plan: Plan, options: Mapping[str, Any]) -> None:
         reasons = list(plan.store_reasons)
-        durability = options.get("durability") or plan.options.durability or self.settings.durability
-        if durability not in {None, "none"}:
-            reasons.append(f"durability={durability!r} was asked for")
-        reasons += [f"{name}= was given" for name in _STORED_OPTIONS if options.get(name) is not None]
         if self.settings.on_cancel == "detach" and plan.options.on_cancel is None:
             reasons.append('on_cancel="detach" is set')
+        durability = self._durability(plan, options)
+        what = f"running {plan.reactor.__qualname__}"
+        if self.settings.redis_url is None:
+            reasons += [f"durability={durability!r} was asked for"] if durability not in {None, "none"} else []
+            reasons += [f"{name}= was given" for name in _STORED_OPTIONS if options.get(name) is not None]
+            if reasons:
+                raise StoreRequired(what, reasons)
+            return
+        reasons += [f"durability={durability!r}"] if durability in {"batched", "exit"} else []
+        reasons += [f"{name}= was given" for name in _WORKER_OPTIONS if options.get(name) is not None]
         if reasons:
-            raise StoreRequired(f"running {plan.reactor.__qualname__}", reasons)
+            raise NotAvailable(what, reasons)
 
-    def _begin(self, plan: Plan, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Execution | Outcome[Any]:
-        """An execution with validated inputs, or the outcome of invalid ones."""
-        run_id = options.get("run_id") or new_run_id()
+    def _durability(self, plan: Plan, options: Mapping[str, Any]) -> Durability | None:
+        found: Durability | None = options.get("durability") or plan.options.durability or self.settings.durability
+        return found
+
+    def _is_durable(self, plan: Plan, options: Mapping[str, Any]) -> bool:
+        return self.settings.redis_url is not None and self._durability(plan, options) != "none"
+
+    def _validated(self, plan: Plan, run_id: str, inputs: Mapping[str, Any]) -> dict[str, Any] | Outcome[Any]:
+        """The inputs, or the outcome of invalid ones."""
         owner = plan.reactor.__qualname__
         try:
             values = validated(plan.fields, inputs, owner)
             cross_checked(view_of(plan, values), owner)
         except InputValidationError as error:
             return reporting.refused(plan, run_id, error, inputs)
-        execution = Execution(self._environment, plan, run_id)
-        execution.state.root.inputs = values
-        return execution
+        return values
 
     def _view(self, plan: Plan, values: Mapping[str, Any]) -> Any:
         given = {item.name: self.resource(item.name, item.annotation) for item in plan.fields.resources}
         return view_of(plan, values, given)
+
+    def _execute(
+        self, plan: Plan, run_id: str, values: dict[str, Any], options: Mapping[str, Any]
+    ) -> tuple[Execution | None, Coroutine[Any, Any, Outcome[Any]]]:
+        """The run as a coroutine; with its execution when it is volatile."""
+        view = self._view(plan, values)
+        if self._is_durable(plan, options):
+            assert self.durable is not None
+            return None, self.durable.run(plan, run_id, view, values, options)
+        execution = Execution(self._environment, plan, run_id)
+        return execution, execution.run(view, values)
 
     async def run(
         self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Outcome[Any]:
         """Run here; see `Reactor.run`."""
         plan = self._prepare(reactor, options)
-        begun = self._begin(plan, inputs, options)
-        if not isinstance(begun, Execution):
-            return begun
-        values = begun.state.root.inputs
-        return await begun.run(self._view(plan, values), values)
+        run_id = options.get("run_id") or new_run_id()
+        values = self._validated(plan, run_id, inputs)
+        if not isinstance(values, dict):
+            return values
+        _, work = self._execute(plan, run_id, values, options)
+        return await work
 
     async def spawn(
         self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle[Any]:
         """Start as a task of this runtime; see `Reactor.spawn`."""
         plan = self._prepare(reactor, options)
-        begun = self._begin(plan, inputs, options)
-        if not isinstance(begun, Execution):
-            return RunHandle(begun.run_id, plan.name, None, None, begun)
-        values = begun.state.root.inputs
-        task = asyncio.get_running_loop().create_task(begun.run(self._view(plan, values), values))
+        run_id = options.get("run_id") or new_run_id()
+        values = self._validated(plan, run_id, inputs)
+        if not isinstance(values, dict):
+            return RunHandle(run_id, plan.name, None, None, values)
+        execution, work = self._execute(plan, run_id, values, options)
+        task = asyncio.get_running_loop().create_task(work)
         self._spawned.add(task)
         task.add_done_callback(self._spawned.discard)
-        return RunHandle(begun.state.run_id, plan.name, task, begun)
+        return RunHandle(run_id, plan.name, task, execution, durable=self.durable if execution is None else None)
 
     async def enqueue(
         self,
@@ -289,7 +250,10 @@ class Runtime:
         Raises:
             StoreRequired: there is no store.
         """
-        raise StoreRequired(f"{reactor.__name__}.enqueue()")
+        raise self._refusal(f"{reactor.__name__}.enqueue()")
+
+    def _refusal(self, what: str) -> StoreRequired:
+        return StoreRequired(what) if self.settings.redis_url is None else NotAvailable(what)
 
     async def once(self, step: type[Step[Any]], given: Mapping[str, Any]) -> Any:
         """One attempt of a step class; see `Step.once`."""
@@ -301,32 +265,19 @@ class Runtime:
         Raises:
             StoreRequired: there is no store.
         """
-        raise StoreRequired(f"{type(primitive).__name__}({primitive.key!r})")
+        raise self._refusal(f"{type(primitive).__name__}({primitive.key!r})")
 
     def runs(self, reactor: type[Reactor[Any]] | None) -> Runs:
         """Access to stored runs, of one reactor or of all."""
-        return Runs(None if reactor is None else reactor.__name__)
-
-
-_RUN_CALLS = frozenset(("find", "list", "resume", "cancel", "undo", "retry", "fork", "decide", "explain", "delete"))
-
-
-class Runs:
-    """Everything about existing runs. All of it needs a store."""
-
-    __slots__ = ("_of",)
-
-    def __init__(self, of: str | None = None) -> None:
-        self._of = of
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in _RUN_CALLS:
-            raise StoreRequired(f"{'aioreactor' if self._of is None else self._of}.runs.{name}()")
-        raise AttributeError(f"runs has no {name!r}; it has: {', '.join(sorted(_RUN_CALLS))}")
+        return Runs(reactor)
 
 
 _MISSING: Any = object()
-_STORED_OPTIONS = ("idempotency_key", "delay", "at", "tags", "on_conflict", "queue")
+_WORKER_OPTIONS = ("delay", "at", "queue")
+_STORED_OPTIONS = (*_WORKER_OPTIONS, "idempotency_key", "tags", "on_conflict")
+if TYPE_CHECKING:
+    from aioreactor.durable import DurableRuns
+
 _current: ContextVar[Runtime | None] = ContextVar("aioreactor_runtime", default=None)
 _default: dict[str, Runtime] = {}
 

@@ -94,7 +94,7 @@ async def _failed(ex: Execution) -> Outcome[Any]:
 
 
 async def _cancelled(ex: Execution) -> Outcome[Any]:
-    if ex.policy(ex.state.root, "on_cancel") == "abort":
+    if ex.cancelled is not None and ex.policy(ex.state.root, "on_cancel") == "abort":
         return _aborted(ex, "the run was cancelled")
     await rollback.roll_back(ex, ex.state.root)
     if ex.interrupted is not None:

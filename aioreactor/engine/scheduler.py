@@ -364,8 +364,9 @@ class Execution(Services):
             return
         left = span
         if scope.parent is None:
-            self.deadline_at = self.deadline_at or self.clock.now() + span
-            left = max(0.0, self.deadline_at - self.clock.now())
+            until = self.deadline_at if self.deadline_at is not None else self.clock.now() + span
+            self.deadline_at = until
+            left = max(0.0, until - self.clock.now())
         self._timers.append(self.clock.call_later(left, partial(self._expire, scope, span)))
 
     def _expire(self, scope: Scope, span: float) -> None:

@@ -115,6 +115,10 @@ class RunJournal:
             if state != self._known_state:
                 batch.state = self._known_state = state
 
+    def let_go(self) -> None:
+        """Keep the lease no longer; what was not closed by now is somebody else's when it ends."""
+        self._hold.release()
+
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
         """See `Journal.close`.
 

@@ -1,0 +1,319 @@
+"""Durable runs in this process: created, leased, kept, found again, and taken over when their process died.
+
+Overview. `DurableRuns.run` creates the record with its lease, executes under it, and closes it. Another process that
+finds the lease at its end (`DurableRuns.recover`) takes the run with a lease of its own, which makes every later write
+of the old holder be refused, restores the state from the record and goes on. A run that was already going back goes on
+going back. `undo` takes a run that has ended and rolls back what still stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from aioreactor.engine.arguments import view_of
+from aioreactor.engine.ports import Environment, Fate
+from aioreactor.engine.recovery import restoring
+from aioreactor.engine.scheduler import Execution
+from aioreactor.errors import (
+    IdempotencyConflict,
+    NotResumable,
+    OwnershipLost,
+    PlanChanged,
+    RunNotFound,
+    SerializationError,
+    UnknownReactor,
+)
+from aioreactor.logs import note
+from aioreactor.plan.model import Plan
+from aioreactor.registry import find_reactor
+from aioreactor.results import Failure, Outcome
+from aioreactor.settings import Settings
+from aioreactor.snapshots import RunSnapshot, StoredReader, encode_outcome, from_row
+from aioreactor.store.claim import Claim
+from aioreactor.store.client import StoreClient
+from aioreactor.store.journal import RunJournal
+from aioreactor.store.keys import run_id_for_key
+from aioreactor.store.leases import LeaseKeeper
+from aioreactor.store.plan_codec import PlanCodec
+from aioreactor.store.records import LIVE, TERMINAL, Exists, Held, Missing, NewRun, Query, Refused
+from aioreactor.store.records import RunRecord as StoredRun
+from aioreactor.store.store import RunStore
+from aioreactor.trace import RunRecord, Status
+
+logger = logging.getLogger("aioreactor.runs")
+R = TypeVar("R")
+_UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled"))
+_REPLACEABLE: frozenset[Status] = TERMINAL
+
+
+async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.CancelledError | None]:
+    """Wait for the end of ``work`` even when cancelled; gives the cancellation instead of raising it.
+
+    Cancellation: never raised; the caller has to.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    return task.result(), cancelled
+
+
+class DurableRuns:
+    """The runs of one store. Connections are made when first needed, one set per event loop."""
+
+    def __init__(self, settings: Settings, environment: Environment) -> None:
+        assert settings.redis_url is not None
+        self.settings = settings
+        self.environment = environment
+        self.client = StoreClient(settings.redis_url, retry_for=settings.store_retry_for)
+        self.store = RunStore(self.client, prefix=settings.key_prefix)
+        self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
+
+    def _keeper(self) -> LeaseKeeper:
+        loop = asyncio.get_running_loop()
+        if loop not in self._keepers:
+            self._keepers[loop] = LeaseKeeper(self.store, on_lag=self._on_lag)
+        return self._keepers[loop]
+
+    def _on_lag(self, seconds: float) -> None:
+        text = "something blocked the event loop; leases are checked before anything else runs"
+        note(logger, logging.WARNING, "loop_blocked", text, seconds=f"{seconds:.2f}")
+
+    def _codec(self) -> PlanCodec:
+        return PlanCodec(limit=self.settings.max_value_bytes, cipher=self.settings.cipher)
+
+    async def aclose(self) -> None:
+        """Let go of leases and connections of this event loop.
+
+        Cancellation: as far as it got; call it again.
+        """
+        keeper = self._keepers.pop(asyncio.get_running_loop(), None)
+        if keeper is not None:
+            await keeper.aclose()
+        await self.store.aclose()
+        await self.client.aclose()
+
+    # ------------------------------------------------------------------ starting
+
+    async def run(
+        self, plan: Plan, run_id: str, view: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Outcome[Any]:
+        """Create the run and execute it here; or attach to the one that has this id already.
+
+        Raises:
+            IdempotencyConflict: it exists with other inputs (or at all, with ``on_conflict="reject"``).
+            OwnershipLost: another execution took the run over.
+            StoreError: the store is away; nothing has run.
+
+        Cancellation: as `Reactor.run`; one that attached gives up only its wait.
+        """
+        key = options.get("idempotency_key")
+        run_id = run_id_for_key(plan.name, key) if key is not None else run_id
+        codec = self._codec()
+        new = self._new(plan, codec.inputs(plan, inputs), options)
+        replace = _REPLACEABLE if options.get("on_conflict") == "replace" else ()
+        creating = self.store.create(run_id, new, hold_ms=self._ttl_ms(), replace=replace)
+        created, cancelled = await despite_cancel(creating)
+        if isinstance(created, Exists):
+            if cancelled is not None:
+                raise cancelled
+            return await self._attach(plan, run_id, created, key or run_id, options)
+        assert created.claim is not None
+        execution, journal = self._execution(plan, run_id, created.claim, codec)
+        if cancelled is not None:
+            execution.note_cancel(cancelled)
+        return await self._executing(created.claim, journal, execution.run(view, inputs))
+
+    def _new(self, plan: Plan, inputs: bytes, options: Mapping[str, Any]) -> NewRun:
+        deadline = plan.options.deadline if plan.options.deadline is not None else self.environment.deadline
+        return NewRun(
+            reactor=plan.name,
+            inputs=inputs,
+            version=str(plan.options.version or ""),
+            fingerprint=plan.fingerprint,
+            deadline_ms=None if deadline is None else max(1, int(deadline * 1000)),
+            tags=tuple(options.get("tags") or ()),
+        )
+
+    def _ttl_ms(self) -> int:
+        return int(self.settings.lease_ttl * 1000)
+
+    def _execution(self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec) -> tuple[Execution, RunJournal]:
+        def lost(error: OwnershipLost) -> None:
+            execution.lose(error)
+
+        hold = self._keeper().watch(claim, lost)
+        retention = plan.options.retention if plan.options.retention is not None else self.settings.retention
+        journal = RunJournal(self.store, claim, hold, codec, encode_outcome, retention_ms=max(1, int(retention * 1000)))
+        execution = Execution(self.environment, plan, run_id, journal)
+        journal.scrubber = lambda: execution.scrubber
+        return execution, journal
+
+    async def _executing(
+        self, claim: Claim, journal: RunJournal, work: Coroutine[Any, Any, Outcome[Any]]
+    ) -> Outcome[Any]:
+        try:
+            return await work
+        finally:
+            journal.let_go()
+
+    async def _attach(
+        self, plan: Plan, run_id: str, existing: Exists, key: str, options: Mapping[str, Any]
+    ) -> Outcome[Any]:
+        if not existing.same_inputs or options.get("on_conflict") == "reject":
+            raise IdempotencyConflict(key)
+        await self.store.wait_done(run_id)
+        return await self.outcome(run_id, plan)
+
+    # ------------------------------------------------------------------ looking
+
+    async def _read(self, run_id: str) -> StoredRun:
+        record = await self.store.read(run_id)
+        if record is None:
+            raise RunNotFound(run_id)
+        return record
+
+    async def outcome(self, run_id: str, plan: Plan | None = None) -> Outcome[Any]:
+        """The outcome of a run that has ended.
+
+        Raises:
+            RunNotFound: there is no such run (any more).
+            NotResumable: it has not ended.
+        """
+        record = await self._read(run_id)
+        found = self._reader(record, plan).outcome()
+        if found is None:
+            raise NotResumable(run_id, record.row.status, "it has no outcome yet")
+        return found
+
+    def _reader(self, record: StoredRun, plan: Plan | None = None) -> StoredReader:
+        chosen = plan if plan is not None else find_reactor(record.row.reactor).plan
+        return StoredReader(self.environment, chosen, self._codec(), record)
+
+    async def find(self, run_id: str, plan: Plan | None = None) -> RunSnapshot:
+        """A snapshot of a run; without steps and results when its reactor is not imported here.
+
+        Raises:
+            RunNotFound: there is no such run (any more).
+        """
+        record = await self._read(run_id)
+        try:
+            return self._reader(record, plan).snapshot()
+        except UnknownReactor:
+            return from_row(record.row)
+
+    async def page(self, query: Query, limit: int, cursor: str) -> tuple[list[RunSnapshot], str]:
+        """Some runs, newest first, and the cursor of the next page (empty after the last)."""
+        page = await self.store.page(query, limit=limit, cursor=cursor)
+        return [from_row(row) for row in page.rows], page.cursor
+
+    async def delete(self, run_id: str) -> None:
+        """Remove all of a run at once.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NotResumable: somebody executes it right now.
+        """
+        removed = await self.store.delete(run_id)
+        if isinstance(removed, Held):
+            raise NotResumable(run_id, "running", f"{removed.owner} executes it; cancel it first")
+        if not removed:
+            raise RunNotFound(run_id)
+
+    # ------------------------------------------------------------------ taking over
+
+    async def recover(self, run_id: str) -> Outcome[Any] | None:
+        """Go on with a run whose process died; None when somebody else has it, or it is over.
+
+        Raises:
+            PlanChanged: the code does not fit the run; it is kept, and left alone.
+        """
+        claim = await self.store.take(run_id, LIVE, ttl_ms=self._ttl_ms())
+        if not isinstance(claim, Claim):
+            return None
+        note(logger, logging.WARNING, "run_recovered", run_id=run_id)
+        return await self._resume(claim, None)
+
+    async def recovered(self, run_id: str) -> bool:
+        """Go on with a run, whatever comes of it; whether it was this process that did."""
+        try:
+            return await self.recover(run_id) is not None
+        except (PlanChanged, OwnershipLost) as error:
+            note(logger, logging.WARNING, "run_left_alone", str(error), run_id=run_id)
+            return False
+
+    async def undo(self, run_id: str) -> Outcome[Any]:
+        """Roll back what still stands of a run that has ended: what was cut off first, then newest first.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NotResumable: it is executed right now, or it has not ended.
+        """
+        claim = await self.store.take(run_id, _UNDOABLE, ttl_ms=self._ttl_ms(), status="rolling_back")
+        if isinstance(claim, Missing):
+            raise RunNotFound(run_id)
+        if isinstance(claim, Held):
+            raise NotResumable(run_id, "running", f"{claim.owner} executes it")
+        if isinstance(claim, Refused):
+            text = "rollback in progress" if claim.status == "rolling_back" else "it has not ended"
+            raise NotResumable(run_id, claim.status, text)
+        return await self._resume(claim, Fate("cancelled"))
+
+    async def _resume(self, claim: Claim, fate: Fate | None) -> Outcome[Any]:
+        record = await self.store.load(claim)
+        codec, row = self._codec(), record.row
+        try:
+            plan = find_reactor(row.reactor).plan
+            inputs = codec.inputs_back(plan, row.inputs)
+            images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+            _check_fits(plan, row.run_id, images)
+            entries = [codec.entry_back(data) for data in record.trace]
+            before = fate or (codec.fate_back(row.failure) if row.failure else None)
+        except PlanChanged:
+            await self.store.release(claim)
+            raise
+        except (UnknownReactor, SerializationError) as error:
+            return await self._end_unreadable(claim, error)
+        execution, journal = self._execution(plan, row.run_id, claim, codec)
+        execution.state.notes.update(codec.notes_back(row.state))
+        if row.deadline_ms is not None:
+            execution.deadline_at = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
+        restore = restoring(execution, codec, images, entries, inputs, before)
+        view = view_of(plan, inputs)
+        execution.state.root.view = view
+        return await self._executing(claim, journal, execution.resume(inputs, restore))
+
+    async def _end_unreadable(self, claim: Claim, error: Exception) -> Outcome[Any]:
+        """Nobody here can go on with it: it ends with the real reason, and who waits is told."""
+        record = RunRecord(claim.run_id, "", "failed")
+        outcome = Failure(error, None, retry=False, _record=record)
+        note(logger, logging.ERROR, "run_unreadable", str(error), run_id=claim.run_id)
+        await self.store.close(
+            claim, "failed", encode_outcome(outcome), retention_ms=max(1, int(self.settings.retention * 1000))
+        )
+        return outcome
+
+    async def stalled(self, limit: int) -> list[str]:
+        """Ids of runs that somebody has to move on and nobody does; each is told to one sweeper only for a while."""
+        rows = await self.store.stalled(limit)
+        await self.store.repair(limit)
+        return [row.run_id for row in rows]
+
+
+def _check_fits(plan: Plan, run_id: str, images: Mapping[str, Any]) -> None:
+    """Whether every stored top-level step still exists.
+
+    Raises:
+        PlanChanged: some do not.
+    """
+    names = {path.partition(".")[0].partition("[")[0] for path in images}
+    missing = sorted(name for name in names if name not in plan.by_name)
+    if missing:
+        raise PlanChanged(run_id, missing)

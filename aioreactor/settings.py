@@ -1,0 +1,104 @@
+"""Everything a runtime can be told, and the environment variables that fill what is not given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from aioreactor.clock import SYSTEM_CLOCK, Clock
+from aioreactor.definition.fields import closest_text
+from aioreactor.definition.policies import Durability, OnCancel, OnFailure
+
+_PREFIX = "AIOREACTOR_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything a runtime can be told. ``AIOREACTOR_*`` variables fill what is not given. Spans in seconds.
+
+    ``on_failure``, ``on_cancel``, ``settle_timeout``, ``undo_timeout``, ``rollback_timeout``, ``deadline``,
+    ``max_concurrency`` and ``durability`` are defaults for reactors that say nothing in their class header.
+    ``max_threads`` bounds the worker threads that blocking bodies use (None: anyio's own bound of 40).
+    ``redis_url`` makes runs durable: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://`` or
+    ``redis+cluster://``. ``key_prefix`` names the key space, ``store_retry_for`` bounds the retries of one command,
+    ``lease_ttl`` (at least 1) is how long a dead process keeps its runs, ``retention`` how long a run that ended is
+    kept, ``max_value_bytes`` the largest value of a step; ``cipher`` encrypts marked fields.
+    ``resources`` maps names, or types, to what parameters marked `Resource` receive.
+    """
+
+    redis_url: str | None = None
+    key_prefix: str = "aioreactor"
+    store_retry_for: float = 10.0
+    lease_ttl: float = 30.0
+    retention: float = 86400.0
+    max_value_bytes: int = 1024 * 1024
+    cipher: Any = None
+    middlewares: Sequence[Any] = ()
+    resources: Mapping[Any, Any] = field(default_factory=dict)
+    on_failure: OnFailure = "settle"
+    on_cancel: OnCancel = "rollback"
+    settle_timeout: float = 30.0
+    undo_timeout: float = 60.0
+    rollback_timeout: float | None = None
+    cancel_rollback_timeout: float = 30.0
+    deadline: float | None = None
+    max_concurrency: int | None = None
+    max_threads: int | None = None
+    durability: Durability | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        if self.lease_ttl < 1:
+            raise ValueError(f"lease_ttl={self.lease_ttl}: the shortest lease is 1 s")
+
+    @classmethod
+    def from_environment(cls, **given: Any) -> Settings:
+        """Settings with ``AIOREACTOR_*`` variables for what is not given.
+
+        Raises:
+            ValueError: a variable does not fit; the text names it.
+        """
+        known = [option.name for option in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise TypeError(f"there is no setting {name!r}{closest_text(name, known)}")
+        found = {}
+        for option in fields(cls):
+            text = os.environ.get(_PREFIX + option.name.upper())
+            if text is not None and option.name in _FROM_TEXT and option.name not in given:
+                try:
+                    found[option.name] = _FROM_TEXT[option.name](text)
+                except ValueError as error:
+                    raise ValueError(f"{_PREFIX}{option.name.upper()}={text!r}: {error}") from error
+        return cls(**found, **given)
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"use one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+_FROM_TEXT: dict[str, Callable[[str], Any]] = {
+    "redis_url": str,
+    "key_prefix": str,
+    "store_retry_for": float,
+    "lease_ttl": float,
+    "retention": float,
+    "max_value_bytes": int,
+    "on_failure": _choice("settle", "cancel"),
+    "on_cancel": _choice("rollback", "abort", "detach"),
+    "settle_timeout": float,
+    "undo_timeout": float,
+    "rollback_timeout": float,
+    "cancel_rollback_timeout": float,
+    "deadline": float,
+    "max_concurrency": int,
+    "max_threads": int,
+    "durability": _choice("step", "batched", "exit", "none"),
+}

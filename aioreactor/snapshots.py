@@ -1,0 +1,128 @@
+"""What a stored run looks like to people and programs, and its outcome as the caller would have got it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aioreactor.engine.ports import Environment
+from aioreactor.engine.recovery import fill_map_results
+from aioreactor.engine.reporting import shown_inputs
+from aioreactor.engine.scheduler import Execution
+from aioreactor.engine.scope import NodeStatus
+from aioreactor.engine.snapshot import Image, Restorer
+from aioreactor.plan.model import Plan
+from aioreactor.results import Outcome, Success
+from aioreactor.store.codec import codec_for
+from aioreactor.store.codec_records import stamp, unstamp
+from aioreactor.store.plan_codec import PlanCodec
+from aioreactor.store.records import RunRecord as StoredRun
+from aioreactor.store.records import RunRow
+from aioreactor.trace import RawEntry, RunRecord, Status, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class StepSnapshot:
+    """One step of a stored run: its status, and how many attempts of it have failed."""
+
+    path: str
+    status: str
+    failed_attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """A stored run as of one moment. Times in seconds since the epoch, of the server's clock; inputs are redacted."""
+
+    run_id: str
+    reactor: str
+    status: Status
+    created_at: float
+    updated_at: float
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    results: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[StepSnapshot, ...] = ()
+    trace: Trace = field(default_factory=Trace)
+    outcome: Outcome[Any] | None = None
+    interrupts: tuple[Any, ...] = ()
+    children: tuple[str, ...] = ()
+    parent: str | None = None
+    tags: tuple[str, ...] = ()
+    version: str = ""
+
+
+def from_row(row: RunRow) -> RunSnapshot:
+    """A snapshot of the scalars, as lists give it: without steps, results and trace."""
+    return RunSnapshot(
+        row.run_id,
+        row.reactor,
+        row.status,
+        row.created_ms / 1000,
+        row.updated_ms / 1000,
+        parent=row.parent or None,
+        tags=row.tags,
+        version=row.version,
+    )
+
+
+class StoredReader:
+    """Reads one stored run by its plan."""
+
+    def __init__(self, environment: Environment, plan: Plan, codec: PlanCodec, record: StoredRun) -> None:
+        self.plan = plan
+        self.codec = codec
+        self.record = record
+        self.images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+        self.entries: list[RawEntry] = [codec.entry_back(data) for data in record.trace]
+        self._execution = Execution(environment, plan, record.row.run_id)
+        Restorer(self._execution.state, self.images, codec, failing=True).restore()
+        for scope in self._execution.state.scopes():
+            fill_map_results(self._execution, scope)
+
+    def results(self) -> dict[str, Any]:
+        """Values by step name."""
+        return self._execution.state.root.results_by_name()
+
+    def outcome(self) -> Outcome[Any] | None:
+        """The outcome of a run that has ended; its value from the steps' own records, so that types are kept."""
+        row = self.record.row
+        if not row.outcome:
+            return None
+        stored = codec_for().decode(unstamp(row.outcome, "the outcome"), "the outcome")
+        record = RunRecord(row.run_id, row.reactor, row.status, self.results(), self.entries)
+        if isinstance(stored, Success):
+            return Success(self._execution.state.root.value(), _record=record)
+        object.__setattr__(stored, "_record", record)
+        outcome: Outcome[Any] = stored
+        return outcome
+
+    def snapshot(self) -> RunSnapshot:
+        """All of it."""
+        row = self.record.row
+        inputs = self.codec.inputs_back(self.plan, row.inputs)
+        return RunSnapshot(
+            row.run_id,
+            row.reactor,
+            row.status,
+            row.created_ms / 1000,
+            row.updated_ms / 1000,
+            shown_inputs(self.plan, inputs),
+            self.results(),
+            tuple(map(_step, self.images.values())),
+            Trace.of(self.entries),
+            self.outcome(),
+            parent=row.parent or None,
+            tags=row.tags,
+            version=row.version,
+        )
+
+
+def _step(image: Image) -> StepSnapshot:
+    return StepSnapshot(image.path, NodeStatus(image.status).name.lower(), image.attempts)
+
+
+def encode_outcome(outcome: Outcome[Any]) -> bytes:
+    """An outcome as it is stored; a success without its value, which the steps' records hold."""
+    kept: Any = Success(None) if isinstance(outcome, Success) else outcome
+    return stamp(codec_for().encode(kept, "the outcome"))
