@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "Outcome", "Success", "Failure", "Halt", "Skipped", "Dispatched", "Paused", "OpenInterrupt", "RollbackFailure",
         "Location", "Trace", "TraceEntry",
     ),
-    "Running": ("Runtime", "Settings", "configure", "current_runtime", "lifespan", "RunHandle", "Value"),
+    "Running": ("Runtime", "Settings", "configure", "current_runtime", "lifespan", "RunHandle", "runs", "RunPage", "sweep", "Value"),
     "Observing": ("Middleware",),
     "Coordination": ("Lock", "Semaphore", "RateLimit", "Period", "OrderedLock"),
 }  # fmt: skip
@@ -182,7 +182,7 @@ def _class(name: str, cls: Any) -> Iterator[str]:
         bases = ", ".join(base.__name__ for base in cls.__bases__)
         yield from [f"*{bases}*", "", _prose(cls.__doc__ or ""), ""]
         return
-    if name not in {"Reactor", "Plan", "Context", "RunHandle", "Redact", "Resource", "Trace", "Middleware"}:
+    if name not in {"Reactor", "Plan", "Context", "RunHandle", "Redact", "Resource", "Trace", "Middleware", "Runs"}:
         yield from _code(f"{name}{_signature(cls)}")
     yield from [_prose(cls.__doc__ or ""), ""]
     members = [text for member, item in _own_members(cls) if (text := _member(member, item)) is not None]
@@ -199,7 +199,7 @@ def _reactor_calls() -> Iterator[str]:
     yield "#### `Reactor.with_options`"
     yield ""
     yield from _callable("with_options", options.__call__)
-    yield from ["`Reactor.plan` is the compiled `Plan`. `Reactor.runs` needs a store; this release has none yet.", ""]
+    yield from ["`Reactor.plan` is the compiled `Plan`. `Reactor.runs` is `runs` for the runs of one reactor.", ""]
 
 
 def _decorated(what: str, cls: type, names: tuple[str, ...]) -> Iterator[str]:
@@ -222,6 +222,8 @@ def _entry(name: str) -> Iterator[str]:
     yield ""
     if isinstance(item, type):
         yield from _class(name, item)
+    elif name == "runs":
+        yield from _class("Runs", type(item))
     elif callable(item) and inspect.isfunction(inspect.unwrap(item)):
         yield from _callable(name, item)
     else:

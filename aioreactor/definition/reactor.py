@@ -256,7 +256,7 @@ class Reactor(Generic[T]):
         collect_body(cls, declaration)
         cls.__aioreactor__ = declaration
         declaration.plan = ports.seams.compile(declaration)
-        for note in declaration.plan.notes:
+        for note in declaration.plan.warnings:
             warnings.warn(f"{cls.__qualname__}: {note}", UserWarning, stacklevel=2)
 
     def __init__(self, /, **inputs: Any) -> None:

@@ -35,8 +35,9 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     clean = state.completed and ex.cancelled is None and ex.interrupted is None and state.root.failure is None
     if clean and state.root.hooks is None and not ex.journal.durable:
         return Success(state.root.value(), _record=record_of(ex, "completed"))
-    if ex.lost is None:
-        outcome = ex.outcome = await ex.shielded(_conclude(ex))
+    if ex.lost is not None:
+        raise ex.lost
+    outcome = ex.outcome = await ex.shielded(_conclude(ex))
     if ex.lost is not None:
         raise ex.lost
     if ex.cancelled is not None and outcome.ok and not ex.journal.durable:

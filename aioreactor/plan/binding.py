@@ -25,6 +25,7 @@ class Report:
 
     problems: list[str] = field(default_factory=list)
     unresolved: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 

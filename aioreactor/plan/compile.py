@@ -155,7 +155,8 @@ class _Compiler(NodeCompiler):
             returns=returns,
             background=background,
             unresolved=tuple(self.report.unresolved),
-            notes=tuple(self.report.notes),
+            warnings=tuple(self.report.warnings),
+            notes=(*self.report.warnings, *self.report.notes),
             waiting=tuple(len(before) for before in deps),
         )
         inner = [found for node in nodes if (found := node.child or node.element) is not None]
@@ -193,7 +194,8 @@ class _Compiler(NodeCompiler):
     def _check_mapping(self) -> None:
         declared = declared_value(self.declaration.reactor)
         if self.nodes and is_known(declared) and not fits(dict[str, Any], declared):
-            self.report.problems.append(
+            # No mistake yet: a class made to be inherited may leave its ``returns`` to its subclasses.
+            self.report.notes.append(
                 f"the class says Reactor[{text_of(declared)}], but without returns a run gives the mapping of all "
                 f"results; add returns = <step>, or leave [{text_of(declared)}] away"
             )

@@ -154,7 +154,7 @@ class NodeCompiler:
         own = binder.limited(fields=FieldSet({}), by_step_name=False)
         made.body = own.call(f"{where}.run", run, class_space(cls, "run"))
         if node.kind == "async_step" and hasattr(cls, "undo"):
-            self.report.notes.append(f"{where}: its undo never runs when dispatched; a parent does not roll it back")
+            self.report.warnings.append(f"{where}: its undo never runs when dispatched; a parent does not roll it back")
 
     def _retry(self, node: StepNode[Any]) -> Retry:
         given = (node.retries, self.declaration.options.retries)

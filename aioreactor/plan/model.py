@@ -122,7 +122,9 @@ class Plan:
     returns: int | None = None
     background: Any = None
     unresolved: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    """What is worth knowing and no mistake; the warnings are among them."""
     fingerprint: str = ""
     store_reasons: tuple[str, ...] = ()
     element: bool = False

@@ -84,6 +84,7 @@ LIBRARY = [
     library.LeaseLost("k", "r"),
     library.OwnershipLost("r", "w"),
     library.StoreRequired("x", ["a"]),
+    library.NotAvailable("x", ["a"]),
     library.RunNotFound("r"),
     library.NotResumable("r", "failed", "w"),
     library.AlreadyResumed("r", "s"),
