@@ -197,7 +197,7 @@ async def _take_all(ex: Execution, run: MapRun, take: Take) -> None:
         item = await take()
         if run.stopped:
             return
-        _start_element(ex, run, item)
+        await _start_element(ex, run, item)
 
 
 async def _nothing_to_close() -> None:
@@ -229,10 +229,10 @@ def _source_failed(ex: Execution, run: MapRun, error: BaseException) -> Readies:
     return ex.state.source_failed(run, Failed(raised, run.scope, run.index))
 
 
-def _start_element(ex: Execution, run: MapRun, item: Any) -> None:
+async def _start_element(ex: Execution, run: MapRun, item: Any) -> None:
     element = ex.state.open_element(run, item)
     if run.plan.element:
-        ex.start_all(ex.state.begin_element(element))
+        await _begin_element(ex, element)
         return
     owner = f"{run.plan.reactor.__qualname__} in {element.path!r}"
     frame = Frame(ex, run.scope, run.index, item=item)
@@ -242,9 +242,17 @@ def _start_element(ex: Execution, run: MapRun, item: Any) -> None:
         ex.state.log("failure", element.path, 1, ex.scrub(describe(error)))
         ex.start_all(ex.state.element_refused(element, Failed(error, element, None)))
         return
-    ready = ex.state.begin_element(element)
     adopt(ex, element, run.plan)
-    ex.start_all(ready)
+    await _begin_element(ex, element)
+
+
+async def _begin_element(ex: Execution, element: Scope) -> None:
+    ready = ex.state.begin_element(element)
+    try:
+        if ex.state.recording:
+            await ex.save()  # as for a composed child
+    finally:
+        ex.start_all(ready)
 
 
 # ---------------------------------------------------------------------- the value

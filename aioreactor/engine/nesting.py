@@ -49,6 +49,8 @@ async def run_child(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         return await ended(ex, scope, index, 1, error, started=False, retry=False)
     ready = ex.state.open_child(scope, index, view, inputs)
     adopt(ex, scope.children[index] if scope.children else None, plan)
+    if ex.state.recording:
+        await ex.save()  # after a crash the child has to be known, in case one of its bodies was in flight
     return ready
 
 

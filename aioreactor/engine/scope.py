@@ -90,6 +90,7 @@ class Scope:
         "results",
         "status",
         "stopped",
+        "suspects",
         "view",
         "waiting",
     )
@@ -117,6 +118,8 @@ class Scope:
         self.blobs: dict[int, bytes] | None = None
         self.order: dict[int, int] | None = None
         self.stopped = False
+        self.suspects: set[int] | None = None
+        """After a crash: steps whose body may have been entered before it."""
         self.failure: Failed | None = None
         self.halt: tuple[Any, str] | None = None
         self.element: int | None = None

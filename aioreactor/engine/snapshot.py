@@ -5,8 +5,10 @@ composed child its validated inputs; for a map how many elements were opened; fo
 (who is ready, what is left, the stacks) follows from the plan and the images, so a checkpoint writes only the images of
 nodes that changed.
 
-In flight at a crash. A run that goes forward runs such bodies again. In one that was already failing nothing may start,
-so a body that had been entered is cut: it has started, hence it is compensated.
+In flight at a crash. Entering a body is not written, or every step would cost two writes; opening a child or an element
+is. So after a crash each step whose turn had come may have been entered. A run that goes forward enters it again; if it
+is stopped before, the step counts as started and is compensated. When a run begins to go back, the bodies in flight are
+written with that: of those, and only those, it is known that they have started.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, Protocol
 
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
-from aioreactor.engine.state import WHOLE, RollBack, RunState
+from aioreactor.engine.state import CRASHED, WHOLE, RollBack, RunState
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.results import Skipped, Success
@@ -206,7 +208,7 @@ class Restorer:
         """In flight while the run was already failing: it has started, and it will not be entered again."""
         scope.status[index] = NodeStatus.CUT
         scope.errors = scope.errors or {}
-        scope.errors[index] = StepCancelled(scope.path_of(index), "the process that ran it ended")
+        scope.errors[index] = StepCancelled(scope.path_of(index), CRASHED)
         owed.append((1 << 62, index))
 
     def _inside(self, scope: Scope, node: PlanNode, image: Image) -> None:
@@ -251,6 +253,9 @@ class Restorer:
         if isinstance(inner, Scope):
             return self._ready(inner)
         scope.status[node.index] = NodeStatus.READY
+        if node.kind == "step":
+            scope.suspects = scope.suspects or set()
+            scope.suspects.add(node.index)
         found: list[Ready] = [(scope, node.index)]
         if isinstance(inner, MapRun):
             for index, element in inner.elements.items():
@@ -264,7 +269,7 @@ class Restorer:
         if bad is None:
             return self._ready(element)
         element.stopped = True
-        error = (element.errors or {}).get(bad) or StepCancelled(element.path, "the process that ran it ended")
+        error = (element.errors or {}).get(bad) or StepCancelled(element.path, CRASHED)
         element.failure = Failed(error, element, bad, attempts=element.attempt_of(bad) + 1)
         self.state.effects.append(RollBack(element))
         return []

@@ -14,11 +14,13 @@ from typing import Any, TypeAlias
 
 from aioreactor.engine.limiter import Limiter, Ready
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan
 from aioreactor.results import Failure, Skipped, Success
 from aioreactor.trace import RawEntry
 
 NONE: tuple[Ready, ...] = ()
+CRASHED = "the process that ran it ended"
 WHOLE = -1
 """The index under which an element as a whole, rather than a node of it, is noted as changed."""
 Readies: TypeAlias = Sequence[Ready]
@@ -211,6 +213,8 @@ class RunState:
     def enter(self, scope: Scope, index: int, attempt: int) -> str:
         """The body of a step is entered; gives its path."""
         scope.status[index] = _RUNNING
+        if scope.suspects:
+            scope.suspects.discard(index)
         path = scope.path_of(index)
         self.trace.append((self.now(), "run", path, attempt, ""))
         return path
@@ -312,6 +316,8 @@ class RunState:
             return self.fail(scope, index, Failed(scope.errors[index], scope, index, attempts=attempts), started=True)
         if scope.children and index in scope.children:
             return self._node_cut(scope, index, halted=self._is_halting(scope))
+        if scope.suspects and index in scope.suspects:
+            return self.cut(scope, index, StepCancelled(scope.path_of(index), CRASHED))
         scope.status[index] = NodeStatus.WAITING
         scope.active -= 1
         return self._settle(scope)
@@ -380,6 +386,11 @@ class RunState:
 
     def _stop(self, scope: Scope) -> None:
         scope.stopped = True
+        if self.recording:
+            # Who goes on after a crash has to know which bodies were in flight: they will not be entered again.
+            for index, status in enumerate(scope.status):
+                if status == _RUNNING:
+                    self.touch(scope, index)
         for inner in (scope.children or {}).values():
             if isinstance(inner, Scope):
                 self._stop(inner)
