@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from aioreactor.engine import reporting
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.ports import Environment, Fate
 from aioreactor.engine.recovery import restoring
@@ -48,6 +49,13 @@ logger = logging.getLogger("aioreactor.runs")
 R = TypeVar("R")
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled"))
 _REPLACEABLE: frozenset[Status] = TERMINAL
+
+
+def run_id_of(plan: Plan, options: Mapping[str, Any]) -> str | None:
+    """The run id that options ask for: given, or following from an idempotency key."""
+    key = options.get("idempotency_key")
+    given: str | None = options.get("run_id")
+    return run_id_for_key(plan.name, key) if key is not None else given
 
 
 async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.CancelledError | None]:
@@ -115,9 +123,12 @@ class DurableRuns:
         Cancellation: as `Reactor.run`; one that attached gives up only its wait.
         """
         key = options.get("idempotency_key")
-        run_id = run_id_for_key(plan.name, key) if key is not None else run_id
         codec = self._codec()
-        new = self._new(plan, codec.inputs(plan, inputs), options)
+        try:
+            encoded = codec.inputs(plan, inputs)
+        except SerializationError as error:
+            return reporting.refused(plan, run_id, error, inputs)
+        new = self._new(plan, encoded, options)
         replace = _REPLACEABLE if options.get("on_conflict") == "replace" else ()
         creating = self.store.create(run_id, new, hold_ms=self._ttl_ms(), replace=replace)
         created, cancelled = await despite_cancel(creating)
@@ -167,8 +178,13 @@ class DurableRuns:
     async def _attach(
         self, plan: Plan, run_id: str, existing: Exists, key: str, options: Mapping[str, Any]
     ) -> Outcome[Any]:
-        if not existing.same_inputs or options.get("on_conflict") == "reject":
+        row = await self.store.peek(run_id)
+        if row is not None and row.reactor not in {plan.name, *plan.options.aliases}:
+            raise IdempotencyConflict(key, f"by {row.reactor}")
+        if not existing.same_inputs:
             raise IdempotencyConflict(key)
+        if options.get("on_conflict") == "reject":
+            raise IdempotencyConflict(key, 'and on_conflict="reject" was asked for')
         await self.store.wait_done(run_id)
         return await self.outcome(run_id, plan)
 

@@ -243,11 +243,12 @@ class AlreadyResumed(AioreactorError):
 
 
 class IdempotencyConflict(AioreactorError):
-    """The same ``run_id`` or ``idempotency_key`` was used before with other inputs."""
+    """The same ``run_id`` or ``idempotency_key`` was used before: with other inputs, or it may not be used twice."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, reason: str = "with other inputs") -> None:
         self.key = key
-        super().__init__(f'{key!r} was used before with other inputs; use another key or on_conflict="replace"')
+        self.reason = reason
+        super().__init__(f'{key!r} was used before {reason}; use another key or on_conflict="replace"')
 
 
 class UnitTimeout(AioreactorError):

@@ -72,7 +72,8 @@ class RunHandle(Generic[T]):
         if self._task.done():
             return (await self._settled(self._task)).status
         if self._durable is not None:
-            return (await self._durable.find(self.run_id)).status
+            row = await self._durable.store.peek(self.run_id)
+            return row.status if row is not None else "pending"  # not written yet
         assert self._execution is not None
         return self._execution.status
 

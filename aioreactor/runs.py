@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -137,4 +138,6 @@ async def sweep(limit: int = 100) -> list[str]:
     Cancellation: as for `Reactor.run`, for the run that is executed at that moment.
     """
     durable = Runs()._stored("sweep")
-    return [run_id for run_id in await durable.stalled(limit) if await durable.recovered(run_id)]
+    found = await durable.stalled(limit)
+    taken = await asyncio.gather(*map(durable.recovered, found))
+    return [run_id for run_id, mine in zip(found, taken, strict=True) if mine]

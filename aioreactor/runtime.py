@@ -187,6 +187,13 @@ class Runtime:
     def _is_durable(self, plan: Plan, options: Mapping[str, Any]) -> bool:
         return self.settings.redis_url is not None and self._durability(plan, options) != "none"
 
+    def _run_id(self, plan: Plan, options: Mapping[str, Any]) -> str:
+        if self._is_durable(plan, options):
+            from aioreactor.durable import run_id_of
+
+            return run_id_of(plan, options) or new_run_id()
+        return options.get("run_id") or new_run_id()
+
     def _validated(self, plan: Plan, run_id: str, inputs: Mapping[str, Any]) -> dict[str, Any] | Outcome[Any]:
         """The inputs, or the outcome of invalid ones."""
         owner = plan.reactor.__qualname__
@@ -217,7 +224,7 @@ class Runtime:
     ) -> Outcome[Any]:
         """Run here; see `Reactor.run`."""
         plan = self._prepare(reactor, options)
-        run_id = options.get("run_id") or new_run_id()
+        run_id = self._run_id(plan, options)
         values = self._validated(plan, run_id, inputs)
         if not isinstance(values, dict):
             return values
@@ -229,7 +236,7 @@ class Runtime:
     ) -> RunHandle[Any]:
         """Start as a task of this runtime; see `Reactor.spawn`."""
         plan = self._prepare(reactor, options)
-        run_id = options.get("run_id") or new_run_id()
+        run_id = self._run_id(plan, options)
         values = self._validated(plan, run_id, inputs)
         if not isinstance(values, dict):
             return RunHandle(run_id, plan.name, None, None, values)

@@ -282,6 +282,8 @@ def keep(ex: Execution, scope: Scope, index: int, value: Any) -> Exception | Non
     """Encode a value for the journal before anything depends on it; what is wrong with it, or None."""
     try:
         blob = ex.journal.prepare(scope.plan.nodes[index], scope.path_of(index), value)
+        if ex.state.notes:
+            ex.journal.check_state(ex.state.notes)
     except (SerializationError, PayloadTooLarge) as error:
         return error
     scope.blobs = scope.blobs or {}

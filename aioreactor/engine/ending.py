@@ -35,11 +35,12 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     clean = state.completed and ex.cancelled is None and ex.interrupted is None and state.root.failure is None
     if clean and state.root.hooks is None and not ex.journal.durable:
         return Success(state.root.value(), _record=record_of(ex, "completed"))
+    if ex.lost is None:
+        ex.outcome = await ex.shielded(_conclude(ex))
     if ex.lost is not None:
-        raise ex.lost
-    outcome = ex.outcome = await ex.shielded(_conclude(ex))
-    if ex.lost is not None:
-        raise ex.lost
+        raise ex.cancelled or ex.lost
+    outcome = ex.outcome
+    assert outcome is not None
     if ex.cancelled is not None and outcome.ok and not ex.journal.durable:
         # Cancelled after it had ended well, before the caller could know: nobody else ever will, so it is undone.
         outcome = ex.outcome = await ex.shielded(_undo_late(ex))

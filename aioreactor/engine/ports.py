@@ -43,7 +43,11 @@ class Checkpoint:
 
 
 class JournalFailed(AioreactorError):
-    """The store could not keep what happened, for as long as retrying was allowed; the cause says why."""
+    """The store could not keep what happened, for as long as retrying was allowed; the cause says why.
+
+    Raised by ``run``: the execution stopped where it was, without a rollback. The run is still in the store as it was
+    at its last checkpoint, and goes on from there, or goes back, when somebody takes it up.
+    """
 
     retryable = False
 
@@ -58,6 +62,14 @@ class Journal(Protocol):
 
         Raises:
             SerializationError, PayloadTooLarge: it cannot be kept, which fails the step.
+        """
+        ...
+
+    def check_state(self, notes: Mapping[str, Any]) -> None:
+        """Whether the run's shared state (``ctx.state``) can be kept.
+
+        Raises:
+            SerializationError: it cannot, which fails the step that completed just now.
         """
         ...
 
@@ -83,6 +95,9 @@ class VolatileJournal:
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """Nothing is kept."""
         return b""
+
+    def check_state(self, notes: Mapping[str, Any]) -> None:
+        """Nothing is kept."""
 
     async def save(self, checkpoint: Checkpoint) -> None:
         """Nothing is kept."""

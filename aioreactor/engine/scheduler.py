@@ -415,30 +415,17 @@ class Execution(Services):
             self.cut_reason = f"interrupted by {type(error).__name__}"
             self._shut_down()
 
-    def lose(self, error: OwnershipLost) -> None:
-        """Another execution owns the run: stop at once, write nothing more."""
+    def lose(self, error: OwnershipLost | JournalFailed) -> None:
+        """The run is not ours to write any more, or cannot be written: stop at once, and write nothing more.
+
+        Nothing is rolled back here either: whoever goes on does that, from what was written.
+        """
         if self.lost is None:
             self.lost = error
-            self.cut_reason = "another execution owns the run"
-            logger.warning(
-                "ownership_lost run=%s: %s",
-                self.state.run_id,
-                error,
-                extra={"event": "ownership_lost", "run_id": self.state.run_id},
-            )
+            self.cut_reason = "the run belongs to another execution, or could not be written"
+            event = "ownership_lost" if isinstance(error, OwnershipLost) else "checkpoint_failed"
+            note(logger, logging.WARNING, event, str(error), run_id=self.state.run_id)
             self._shut_down()
-
-    def unkept(self, error: JournalFailed) -> None:
-        """A checkpoint could not be written: the run fails, and rolls back."""
-        logger.error(
-            "checkpoint_failed run=%s: %s",
-            self.state.run_id,
-            error,
-            extra={"event": "checkpoint_failed", "run_id": self.state.run_id},
-        )
-        failed = Failed(error, self.state.root, None)
-        reporting.blame_first_in_flight(self, failed, self.state.root)
-        self.state.fail_scope(self.state.root, failed)
 
     def _shut_down(self) -> None:
         self.state.cancel()

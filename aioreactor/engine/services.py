@@ -20,7 +20,6 @@ from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, Jour
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
 from aioreactor.errors import OwnershipLost
-from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import Scrubber
 from aioreactor.results import Outcome
@@ -58,7 +57,7 @@ class Services(ABC):
         self.base = copy_context()
         self.tasks: TaskGroup
         self.outcome: Outcome[Any] | None = None
-        self.lost: OwnershipLost | None = None
+        self.lost: OwnershipLost | JournalFailed | None = None
         self._host: asyncio.Task[Any] | None = None
         self._scrubber: Scrubber | None = None
         self._secrets: set[str] = set()
@@ -72,12 +71,8 @@ class Services(ABC):
         return "rolling_back" if self.state.root.stopped and self.state.settled else "running"
 
     @abstractmethod
-    def lose(self, error: OwnershipLost) -> None:
-        """Another execution owns the run: stop at once, write nothing more."""
-
-    @abstractmethod
-    def unkept(self, error: JournalFailed) -> None:
-        """A checkpoint could not be written: the run fails."""
+    def lose(self, error: OwnershipLost | JournalFailed) -> None:
+        """The run is another execution's, or cannot be written: stop at once, write nothing more."""
 
     @abstractmethod
     def interrupt(self, error: BaseException) -> None:
@@ -144,21 +139,16 @@ class Services(ABC):
             with CancelScope(shield=True):
                 try:
                     await self.journal.save(self._checkpoint(nodes, entries, self.status))
-                except OwnershipLost as error:
+                except (OwnershipLost, JournalFailed) as error:
                     self.lose(error)
-                except JournalFailed as error:
-                    self.unkept(error)
 
     async def close(self, outcome: Outcome[Any]) -> None:
         """Write the last checkpoint with the outcome."""
         nodes, entries = self.state.take_changes()
         try:
             await self.journal.close(self._checkpoint(nodes, entries, outcome.status), outcome)
-        except OwnershipLost as error:
+        except (OwnershipLost, JournalFailed) as error:
             self.lose(error)
-        except JournalFailed as error:
-            text = f"{error}; it is recovered when its lease ends"
-            note(logger, logging.ERROR, "close_failed", text, run_id=self.state.run_id)
 
     def _checkpoint(self, nodes: list[Ready], entries: list[RawEntry], status: Status) -> Checkpoint:
         return Checkpoint(nodes, entries, status, self._fate(), self.state.notes)

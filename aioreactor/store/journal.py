@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aioreactor.engine.drive import tick
 from aioreactor.engine.ports import Checkpoint, JournalFailed
 from aioreactor.engine.snapshot import image_of
+from aioreactor.errors import OwnershipLost, SerializationError
+from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
 from aioreactor.redaction import Scrubber
 from aioreactor.results import Outcome
@@ -20,6 +23,7 @@ from aioreactor.store.ports import Store
 from aioreactor.store.records import TERMINAL, Changes
 from aioreactor.trace import Status
 
+logger = logging.getLogger("aioreactor.store")
 EncodeOutcome = Callable[[Outcome[Any]], bytes]
 
 
@@ -65,11 +69,26 @@ class RunJournal:
         self._batch = _Batch()
         self._writing: asyncio.Future[None] | None = None
         self._known_state: bytes = b""
+        self._asked: set[int] = set()
         self._known_status: Status = "running"
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """See `Journal.prepare`."""
+        self._warn_once(node, path, value)
         return self.codec.value(node, path, value)
+
+    def _warn_once(self, node: PlanNode, path: str, value: Any) -> None:
+        """Say of a step without a full annotation what its value would come back as."""
+        if id(node) in self._asked or not self.codec.is_open(node):
+            return
+        self._asked.add(id(node))
+        text = self.codec.warning(node, value)
+        if text is not None:
+            note(logger, logging.WARNING, "plain_data", text, path=path)
+
+    def check_state(self, notes: Mapping[str, Any]) -> None:
+        """See `Journal.check_state`."""
+        self.codec.notes(notes)
 
     async def save(self, checkpoint: Checkpoint) -> None:
         """See `Journal.save`. The first caller of a loop iteration writes for all of them; the others wait for it.
@@ -96,7 +115,11 @@ class RunJournal:
         try:
             await self._hold.check()
             await self.store.save(self.claim, changes)
-        except StoreError as error:
+        except OwnershipLost:
+            raise
+        except Exception as error:
+            if self.claim.lost:
+                raise OwnershipLost(self.claim.run_id, self.claim.lost) from error
             raise JournalFailed(f"the store did not keep a checkpoint: {error}") from error
 
     def _add(self, checkpoint: Checkpoint) -> None:
@@ -111,9 +134,16 @@ class RunJournal:
         if checkpoint.fate is not None:
             batch.failure = self.codec.fate(checkpoint.fate)
         if checkpoint.notes:
-            state = self.codec.notes(checkpoint.notes)
-            if state != self._known_state:
-                batch.state = self._known_state = state
+            self._add_state(checkpoint.notes)
+
+    def _add_state(self, notes: Mapping[str, Any]) -> None:
+        try:
+            state = self.codec.notes(notes)
+        except SerializationError as error:  # a body in flight put it there; its own end will tell it
+            note(logger, logging.WARNING, "state_not_kept", str(error), run_id=self.claim.run_id)
+            return
+        if state != self._known_state:
+            self._batch.state = self._known_state = state
 
     def let_go(self) -> None:
         """Keep the lease no longer; what was not closed by now is somebody else's when it ends."""

@@ -75,6 +75,14 @@ class PlanCodec:
         """See `snapshot.Codec`."""
         return self._of(node).restore(data, step=node.name, cipher=self.cipher)
 
+    def is_open(self, node: PlanNode) -> bool:
+        """Whether parts of its values are not annotated."""
+        return self._of(node).open
+
+    def warning(self, node: PlanNode, value: Any) -> str | None:
+        """What a value would lose for want of an annotation, and the fix; None when nothing."""
+        return self._of(node).warning(value)
+
     def _of(self, node: PlanNode) -> ValueCodec:
         return codec_for(known(node.result_type))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-_COMMON = {
+_COMMON: dict[str, Any] = {
     "deadline": None,
     "derandomize": False,
     "print_blob": True,
@@ -20,7 +21,7 @@ settings.register_profile("deep", max_examples=3000, **_COMMON)
 settings.load_profile(os.environ.get("AIOREACTOR_HYPOTHESIS", "ci"))
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
     """Rollback failures are wanted here; their log lines are not."""
     names = ("aioreactor.rollback", "aioreactor.engine", "aioreactor.hooks")

@@ -8,7 +8,7 @@ writes nothing more. Then a second execution is made from the records alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -42,6 +42,9 @@ class Records:
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         return self.codec.value(node, path, value)
+
+    def check_state(self, notes: Mapping[str, Any]) -> None:
+        self.codec.notes(notes)
 
     def _write(self, checkpoint: Checkpoint) -> None:
         number, self.writes = self.writes, self.writes + 1

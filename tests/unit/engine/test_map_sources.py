@@ -223,7 +223,7 @@ async def test_collect_as_a_function_of_its_own_and_as_a_method() -> None:
         async def summed(self, results: MapResults[int], factor: int) -> int:
             return factor * sum(results.values())
 
-        @map_each(over=value([1, 2, 3]), collect=total)
+        @map_each(over=value([1, 2, 3]), collect=total)  # type: ignore[call-overload, untyped-decorator]
         async def other(self, n: int) -> int:
             return n
 
