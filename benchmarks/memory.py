@@ -87,7 +87,7 @@ async def probe(side: str, shape: str, how: str, count: int) -> float:
     gate.open, gate.inside = asyncio.Event(), 0
     if how == "traced":
         tracemalloc.start()
-    before = occupied(how)
+    before, per_run = occupied(how), 0.0
     async with create_task_group() as group:
         for _ in range(count):
             group.start_soon(call)

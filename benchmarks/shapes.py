@@ -124,8 +124,8 @@ async def bare_spread(width: int, body: Body = plus_one) -> int:
 
 async def task_chain(length: int, body: Body = plus_one) -> int:
     """One task group, a task per step; each starts the next."""
+    results = [0] * length
     async with create_task_group() as group:
-        results = [0] * length
 
         async def run(place: int, given: int) -> None:
             results[place] = await body(given)
@@ -138,9 +138,9 @@ async def task_chain(length: int, body: Body = plus_one) -> int:
 
 async def task_spread(width: int, body: Body = plus_one) -> int:
     """One task group, a task per step; the last of the middle starts the sink."""
+    results: list[int] = []
+    total: list[int] = []
     async with create_task_group() as group:
-        results: list[int] = []
-        total: list[int] = []
 
         async def source() -> None:
             given = await body(0)

@@ -11,7 +11,6 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
-
 from typing import Any
 
 from redis.asyncio import Redis

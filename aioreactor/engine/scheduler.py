@@ -183,14 +183,13 @@ class Execution(Services):
                 self._start_admitted(release(scope))
             if type(ready) is Later:
                 await self._back_off(ready)
-                ready = ((scope, index),)
-            if self.state.effects:
-                ready = [*ready, *self.apply_effects()]
+                ready = self.state.drop(scope, index) if scope.stopped else ((scope, index),)
+            ready = self._admitted(ready)
             if self._outbox:
                 await self._flush()
             if self._unstarted and ready:
                 await self._give_way()
-            current = self.pick(ready)
+            current = self._first(ready)
 
     async def _perform(self, scope: Scope, index: int) -> Any:
         if scope.stopped:
@@ -203,18 +202,34 @@ class Execution(Services):
 
     def pick(self, ready: Readies) -> Ready | None:
         """Start all that is ready: the first is returned, for this task to go on with; the rest get tasks."""
+        return self._first(self._admitted(ready))
+
+    def _admitted(self, ready: Readies) -> Readies:
+        """What may start now, the effects of the last transitions included; the rest has joined its queue."""
         if self.state.effects:
             ready = [*ready, *self.apply_effects()]
+        return self._with_slots(ready) if ready and self._bounded else ready
+
+    def _first(self, ready: Readies) -> Ready | None:
         if not ready:
             return None
-        if self._bounded:
-            ready = [each for each in ready if _needs_no_slot(each) or admit(each)]
-            if not ready:
-                return None
         if len(ready) > 1:
             for other in ready[1:]:
                 self._start(other)
         return ready[0]
+
+    def _with_slots(self, ready: Readies) -> list[Ready]:
+        """Those that may start now. A step of a stopped scope never waits for a slot: it is given up at once."""
+        waiting, admitted = list(ready), []
+        while waiting:
+            each = waiting.pop(0)
+            if _needs_no_slot(each):
+                admitted.append(each)
+            elif each[0].stopped:
+                waiting += [*self.state.drop(*each), *self.apply_effects()]
+            elif admit(each):
+                admitted.append(each)
+        return admitted
 
     def start_all(self, ready: Readies) -> None:
         """Start all that is ready, each as a task."""

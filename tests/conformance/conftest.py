@@ -43,6 +43,7 @@ def cluster_url() -> Iterator[str]:
         bus = probe.getsockname()[1]
     extra = ["--cluster-enabled", "yes", "--cluster-port", str(bus)]
     with EmbeddedServer.start(tcp=True, extra_args=extra) as server:
+        assert server.port is not None
         with redis.Redis(port=server.port) as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
             until = time.monotonic() + 10

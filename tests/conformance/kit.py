@@ -10,7 +10,7 @@ from typing import Any
 from aioreactor.store.calls import Call
 from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
-from aioreactor.store.records import TERMINAL, Changes, Created, NewRun
+from aioreactor.store.records import TERMINAL, Changes, Created, NewRun, RunRecord, RunRow
 from aioreactor.store.store import RunStore
 from aioreactor.store.volatile import VolatileStore
 
@@ -155,6 +155,20 @@ async def held(kit: Kit, run_id: str = "r", new: NewRun = NEW, *, ttl_ms: int = 
     assert isinstance(created, Created)
     assert created.claim is not None
     return created.claim
+
+
+async def record_of(kit: Kit, run_id: str = "r") -> RunRecord:
+    """All of a run that is there."""
+    record = await kit.store.read(run_id)
+    assert record is not None
+    return record
+
+
+async def row_of(kit: Kit, run_id: str = "r", *blobs: str) -> RunRow:
+    """The row of a run that is there."""
+    row = await kit.store.peek(run_id, *blobs)
+    assert row is not None
+    return row
 
 
 def twin(claim: Claim, ver: int | None = None) -> Claim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -60,24 +61,24 @@ class Losses:
 
 
 @pytest.fixture
-async def store():
+async def store() -> ScriptedStore:
     return ScriptedStore()
 
 
 @pytest.fixture
-async def keeper(store):
+async def keeper(store: ScriptedStore) -> AsyncIterator[LeaseKeeper]:
     keeper = LeaseKeeper(store)
     yield keeper
     await keeper.aclose()
 
 
 @pytest.fixture(autouse=True)
-async def bounded():
+async def bounded() -> AsyncIterator[None]:
     async with asyncio.timeout(20):
         yield
 
 
-async def test_a_watched_lease_is_extended_until_it_is_released(store, keeper):
+async def test_a_watched_lease_is_extended_until_it_is_released(store: ScriptedStore, keeper: LeaseKeeper) -> None:
     losses, claim = Losses(), claim_of()
     hold = keeper.watch(claim, losses)
     begin = hold.trusted_until
@@ -93,7 +94,7 @@ async def test_a_watched_lease_is_extended_until_it_is_released(store, keeper):
     assert not losses.errors
 
 
-async def test_trust_counts_from_the_request(store, keeper):
+async def test_trust_counts_from_the_request(store: ScriptedStore, keeper: LeaseKeeper) -> None:
     begin = time.monotonic()
     hold = keeper.watch(Claim("r", "t", ver=1, fence=1, ttl_ms=1000, asked_at=begin), Losses())
     assert hold.trusted_until == pytest.approx(begin + 1 - DRIFT)
@@ -101,7 +102,7 @@ async def test_trust_counts_from_the_request(store, keeper):
     assert hold.trusted_until == pytest.approx(begin + 1 - DRIFT), "a late answer to an old request takes nothing away"
 
 
-async def test_checkpoints_spare_extensions(store, keeper):
+async def test_checkpoints_spare_extensions(store: ScriptedStore, keeper: LeaseKeeper) -> None:
     """What was extended by a checkpoint within a third of its time is not extended by the keeper."""
     busy, idle = claim_of(300, "busy"), claim_of(300, "idle")
     keeper.watch(busy, Losses())
@@ -112,14 +113,14 @@ async def test_checkpoints_spare_extensions(store, keeper):
     assert busy not in store.asked
 
 
-async def test_a_shorter_lease_is_kept_in_its_own_time(store, keeper):
+async def test_a_shorter_lease_is_kept_in_its_own_time(store: ScriptedStore, keeper: LeaseKeeper) -> None:
     keeper.watch(claim_of(60_000, "long"), Losses())
     keeper.watch(claim_of(120, "short"), Losses())
     await store.times(3)
     assert {each.run_id for each in store.asked} == {"short"}
 
 
-async def test_a_lease_that_somebody_else_has_is_lost_once(store, keeper):
+async def test_a_lease_that_somebody_else_has_is_lost_once(store: ScriptedStore, keeper: LeaseKeeper) -> None:
     losses = Losses()
     store.answer = OwnershipLost("r", "")
     hold = keeper.watch(claim_of(), losses)
@@ -132,7 +133,9 @@ async def test_a_lease_that_somebody_else_has_is_lost_once(store, keeper):
 
 
 @pytest.mark.parametrize("trouble", ["away", "silent"])
-async def test_a_lease_that_cannot_be_extended_is_distrusted_in_time(store, keeper, trouble):
+async def test_a_lease_that_cannot_be_extended_is_distrusted_in_time(
+    store: ScriptedStore, keeper: LeaseKeeper, trouble: str
+) -> None:
     losses, claim = Losses(), claim_of(400)
     if trouble == "away":
         store.answer = StoreUnavailable("lease_extend", 1, None, may_be_applied=False)
@@ -147,7 +150,7 @@ async def test_a_lease_that_cannot_be_extended_is_distrusted_in_time(store, keep
     assert not claim.open
 
 
-async def test_trouble_that_passes_is_not_told(store, keeper):
+async def test_trouble_that_passes_is_not_told(store: ScriptedStore, keeper: LeaseKeeper) -> None:
     losses = Losses()
     store.answer = StoreUnavailable("lease_extend", 1, None, may_be_applied=False)
     hold = keeper.watch(claim_of(1000), losses)
@@ -158,7 +161,7 @@ async def test_trouble_that_passes_is_not_told(store, keeper):
     assert not losses.errors
 
 
-async def test_an_answer_that_comes_after_the_release_is_not_told(store, keeper):
+async def test_an_answer_that_comes_after_the_release_is_not_told(store: ScriptedStore, keeper: LeaseKeeper) -> None:
     losses = Losses()
     store.hangs = True
     hold = keeper.watch(claim_of(), losses)
@@ -168,12 +171,12 @@ async def test_an_answer_that_comes_after_the_release_is_not_told(store, keeper)
     assert not losses.errors
 
 
-async def test_a_loop_that_stood_still_is_remarked_upon(store):
+async def test_a_loop_that_stood_still_is_remarked_upon(store: ScriptedStore) -> None:
     lags: list[float] = []
     keeper = LeaseKeeper(store, on_lag=lags.append)
     hold = keeper.watch(claim_of(300), Losses())
     await store.times(1)
-    time.sleep(0.25)  # noqa: ASYNC251 - a body that blocks the loop
+    time.sleep(0.25)
     await store.times(2)
     while not lags:
         await asyncio.sleep(0)
@@ -182,7 +185,7 @@ async def test_a_loop_that_stood_still_is_remarked_upon(store):
     await keeper.aclose()
 
 
-async def test_after_a_standstill_the_lease_is_checked_first(store, keeper):
+async def test_after_a_standstill_the_lease_is_checked_first(store: ScriptedStore, keeper: LeaseKeeper) -> None:
     losses, claim = Losses(), claim_of(60_000)
     hold = keeper.watch(claim, losses)
     await hold.check()
@@ -197,7 +200,7 @@ async def test_after_a_standstill_the_lease_is_checked_first(store, keeper):
         await hold.check()
 
 
-async def test_a_keeper_has_one_loop(store):
+async def test_a_keeper_has_one_loop(store: ScriptedStore) -> None:
     keeper = LeaseKeeper(store)
     hold = keeper.watch(claim_of(60_000), Losses())
 
@@ -212,7 +215,7 @@ async def test_a_keeper_has_one_loop(store):
 # ---------------------------------------------------------------------- with the real stores
 
 
-async def test_new_requests_are_told(kit: Kit):
+async def test_new_requests_are_told(kit: Kit) -> None:
     told = asyncio.Event()
     claim = await held(kit, ttl_ms=900)
     keeper = LeaseKeeper(kit.store)
@@ -223,7 +226,7 @@ async def test_new_requests_are_told(kit: Kit):
     await keeper.aclose()
 
 
-async def test_many_leases_are_extended_in_one_write(redis_kit: RedisKit):
+async def test_many_leases_are_extended_in_one_write(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claims = [await held(kit, f"r{i}", ttl_ms=LONG) for i in range(100)]
     keeper, losses = LeaseKeeper(kit.store), Losses()
@@ -242,7 +245,7 @@ async def test_many_leases_are_extended_in_one_write(redis_kit: RedisKit):
     await keeper.aclose()
 
 
-async def test_an_extension_under_way_while_the_run_is_closed_is_no_loss(kit: Kit):
+async def test_an_extension_under_way_while_the_run_is_closed_is_no_loss(kit: Kit) -> None:
     claim, losses = await held(kit), Losses()
     keeper = LeaseKeeper(kit.store)
     hold = keeper.watch(claim, losses)
@@ -256,7 +259,7 @@ async def test_an_extension_under_way_while_the_run_is_closed_is_no_loss(kit: Ki
     await keeper.aclose()
 
 
-async def test_the_one_that_was_taken_over_is_told(kit: Kit):
+async def test_the_one_that_was_taken_over_is_told(kit: Kit) -> None:
     claim, losses = await held(kit, ttl_ms=600), Losses()
     keeper = LeaseKeeper(kit.store)
     keeper.watch(claim, losses)
@@ -271,7 +274,7 @@ async def test_the_one_that_was_taken_over_is_told(kit: Kit):
     await keeper.aclose()
 
 
-async def test_volatile_time_is_its_own():
+async def test_volatile_time_is_its_own() -> None:
     kit = VolatileKit()
     claim = await held(kit, ttl_ms=50)
     assert claim.trusted

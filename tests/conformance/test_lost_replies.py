@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from aioreactor.embedded import EmbeddedServer
 from aioreactor.errors import OwnershipLost
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import ReplyError, StoreUnavailable
 from aioreactor.store.records import Accepted, Changes, Created, Missing, NewRun, Query
+from aioreactor.trace import Status
 
-from .kit import LONG, NEW, WRITES, Crash, RedisKit, held, twin
+from .kit import LONG, NEW, WRITES, Crash, RedisKit, held, record_of, row_of, twin
 
 CHANGES = Changes(steps={"a": b"1"}, trace=[b"t"], status="rolling_back")
 
@@ -64,7 +66,7 @@ async def _story(kit: RedisKit, name: str, lose: Callable[[RedisKit, str], None]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_a_lost_reply_changes_nothing(server, name):
+async def test_a_lost_reply_changes_nothing(server: EmbeddedServer, name: str) -> None:
     lost = RedisKit(server.url)
     plain = RedisKit(server.url)
 
@@ -82,12 +84,13 @@ async def test_a_lost_reply_changes_nothing(server, name):
     await plain.aclose()
 
 
-async def test_a_repeat_answers_like_the_first(redis_kit):
+async def test_a_repeat_answers_like_the_first(redis_kit: RedisKit) -> None:
     kit = redis_kit
     kit.faults.after["run_create"] = ConnectionResetError()
     created = await kit.store.create("r", NEW, hold_ms=LONG)
     assert isinstance(created, Created)
     claim = created.claim
+    assert claim is not None
     kit.faults.after["run_save"] = ConnectionResetError()
     await kit.store.save(claim, CHANGES)
     kit.faults.after["request_push"] = ConnectionResetError()
@@ -102,11 +105,11 @@ async def test_a_repeat_answers_like_the_first(redis_kit):
     kit.faults.after["run_close"] = ConnectionResetError()
     await kit.store.close(again, "cancelled", b"")
     assert not kit.faults.after
-    assert (await kit.store.read("r")).trace == [b"t"]
+    assert (await record_of(kit)).trace == [b"t"]
 
 
 @pytest.mark.parametrize("point", ["before", "after"])
-async def test_a_save_that_was_cut_off_is_written_before_the_next_and_once(redis_kit, point):
+async def test_a_save_that_was_cut_off_is_written_before_the_next_and_once(redis_kit: RedisKit, point: str) -> None:
     kit = redis_kit
     claim = await held(kit)
     getattr(kit.faults, point)["run_save"] = Crash()
@@ -114,13 +117,13 @@ async def test_a_save_that_was_cut_off_is_written_before_the_next_and_once(redis
         await kit.store.save(claim, Changes(trace=[b"1"], steps={"a": b"1"}))
     await kit.store.save(claim, Changes(trace=[b"2"], steps={"a": b"2"}))
     await kit.store.close(claim, "completed", b"", Changes(trace=[b"3"]))
-    record = await kit.store.read("r")
+    record = await record_of(kit)
     assert record.trace == [b"1", b"2", b"3"]
     assert record.steps == {"a": b"2"}
     assert record.row.ver == 4
 
 
-async def test_a_save_whose_caller_is_cancelled_is_not_lost(redis_kit):
+async def test_a_save_whose_caller_is_cancelled_is_not_lost(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
     tasks = [asyncio.create_task(kit.store.save(claim, Changes(trace=[b"%d" % i]))) for i in range(5)]
@@ -130,24 +133,24 @@ async def test_a_save_whose_caller_is_cancelled_is_not_lost(redis_kit):
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await kit.store.save(claim, Changes(trace=[b"last"]))
-    assert (await kit.store.read("r")).trace == [*(b"%d" % i for i in range(5)), b"last"]
+    assert (await record_of(kit)).trace == [*(b"%d" % i for i in range(5)), b"last"]
 
 
 @pytest.mark.parametrize("point", ["before", "after"])
-async def test_an_end_that_was_cut_off_is_asked_for_again(redis_kit, point):
+async def test_an_end_that_was_cut_off_is_asked_for_again(redis_kit: RedisKit, point: str) -> None:
     kit = redis_kit
     claim = await held(kit)
     getattr(kit.faults, point)["run_close"] = Crash()
     with pytest.raises(Crash):
         await kit.store.close(claim, "completed", b"out", Changes(trace=[b"t"]))
     await kit.store.close(claim, "completed", b"out", Changes(trace=[b"t"]))
-    record = await kit.store.read("r")
+    record = await record_of(kit)
     assert (record.row.status, record.row.outcome, record.trace) == ("completed", b"out", [b"t"])
     with pytest.raises(OwnershipLost, match="by this execution itself"):
         await kit.store.save(claim, Changes())
 
 
-async def test_a_pause_that_was_cut_off_is_not_taken_for_an_end(redis_kit):
+async def test_a_pause_that_was_cut_off_is_not_taken_for_an_end(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
     kit.faults.before["run_release"] = Crash()
@@ -155,10 +158,10 @@ async def test_a_pause_that_was_cut_off_is_not_taken_for_an_end(redis_kit):
         await kit.store.release(claim, Changes(status="paused"))
     with pytest.raises(OwnershipLost):
         await kit.store.close(claim, "failed", b"")
-    assert (await kit.store.peek("r")).status == "paused"
+    assert (await row_of(kit)).status == "paused"
 
 
-async def test_a_repeat_that_comes_after_a_take_over_changes_nothing(redis_kit):
+async def test_a_repeat_that_comes_after_a_take_over_changes_nothing(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
     kit.faults.after["run_save"] = Crash()
@@ -175,7 +178,7 @@ async def test_a_repeat_that_comes_after_a_take_over_changes_nothing(redis_kit):
     assert [row.run_id for row in (await kit.store.page(Query(status="rolling_back"))).rows] == ["r"]
 
 
-async def test_a_kept_save_is_refused_like_any_other_after_a_take_over(redis_kit):
+async def test_a_kept_save_is_refused_like_any_other_after_a_take_over(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
     kit.faults.before["run_save"] = Crash()
@@ -189,7 +192,7 @@ async def test_a_kept_save_is_refused_like_any_other_after_a_take_over(redis_kit
     assert await kit.dump() == before
 
 
-async def test_changes_that_the_store_refuses_are_dropped_and_the_next_go_on(redis_kit):
+async def test_changes_that_the_store_refuses_are_dropped_and_the_next_go_on(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
     await kit.do("RENAME", kit.store.space.run("r"), f"{kit.prefix}:{{r}}:hidden")
@@ -198,28 +201,30 @@ async def test_changes_that_the_store_refuses_are_dropped_and_the_next_go_on(red
         await kit.store.save(claim, Changes(trace=[b"1"]))
     await kit.do("RENAME", f"{kit.prefix}:{{r}}:hidden", kit.store.space.run("r"))
     await kit.store.save(claim, Changes(trace=[b"2"]))
-    assert (await kit.store.read("r")).trace == [b"2"]
+    assert (await record_of(kit)).trace == [b"2"]
 
 
-async def test_scripts_are_loaded_again(redis_kit):
+async def test_scripts_are_loaded_again(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
     await kit.store.save(claim, CHANGES)
     await kit.do("SCRIPT", "FLUSH")
     await kit.store.save(claim, CHANGES)
-    assert (await kit.store.read("r")).trace == [b"t", b"t"]
+    assert (await record_of(kit)).trace == [b"t", b"t"]
 
 
-async def test_a_store_that_is_away_does_not_lose_what_it_was_given(redis_kit, server, monkeypatch):
+async def test_a_store_that_is_away_does_not_lose_what_it_was_given(
+    redis_kit: RedisKit, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kit = redis_kit
     claim = await held(kit)
     lost = ConnectionResetError("away")
 
-    class Away(dict):
-        def pop(self, key):
+    class Away(dict[str, BaseException]):
+        def pop(self, key: str, *default: Any) -> Any:
             raise lost
 
-        def __contains__(self, key):
+        def __contains__(self, key: object) -> bool:
             return key == "run_save"
 
     kit.client._retry_for = 0.05
@@ -229,14 +234,14 @@ async def test_a_store_that_is_away_does_not_lose_what_it_was_given(redis_kit, s
     kit.faults.before = {}
     kit.client._retry_for = 5.0
     await kit.store.save(claim, Changes(trace=[b"2"]))
-    assert (await kit.store.read("r")).trace == [b"1", b"2"]
+    assert (await record_of(kit)).trace == [b"1", b"2"]
 
 
 # ---------------------------------------------------------------------- between record and index
 
 
 @pytest.mark.parametrize("hold_ms", [None, LONG])
-async def test_a_run_whose_creator_died_at_once_is_found(redis_kit, hold_ms):
+async def test_a_run_whose_creator_died_at_once_is_found(redis_kit: RedisKit, hold_ms: int | None) -> None:
     kit = redis_kit
     kit.faults.before["index_put"] = Crash()
     with pytest.raises(Crash):
@@ -250,7 +255,7 @@ async def test_a_run_whose_creator_died_at_once_is_found(redis_kit, hold_ms):
     assert [row.run_id for row in (await kit.store.page(Query(tag="t"))).rows] == ["r"]
 
 
-async def test_an_intention_that_came_to_nothing_is_forgotten(redis_kit):
+async def test_an_intention_that_came_to_nothing_is_forgotten(redis_kit: RedisKit) -> None:
     kit = redis_kit
     kit.faults.before["run_create"] = Crash()
     with pytest.raises(Crash):
@@ -261,7 +266,7 @@ async def test_an_intention_that_came_to_nothing_is_forgotten(redis_kit):
     assert await kit.keys() == []
 
 
-async def test_attaching_to_an_ended_run_leaves_no_work_for_ever(redis_kit):
+async def test_attaching_to_an_ended_run_leaves_no_work_for_ever(redis_kit: RedisKit) -> None:
     kit = redis_kit
     await kit.store.close(await held(kit), "failed", b"", retention_ms=LONG)
     await kit.store.create("r", NEW)
@@ -272,7 +277,7 @@ async def test_attaching_to_an_ended_run_leaves_no_work_for_ever(redis_kit):
 
 
 @pytest.mark.parametrize("status", ["paused", "completed"])
-async def test_a_status_that_the_index_missed_is_mended(redis_kit, status):
+async def test_a_status_that_the_index_missed_is_mended(redis_kit: RedisKit, status: Status) -> None:
     kit = redis_kit
     claim = await held(kit)
     kit.faults.before["index_put"] = Crash()
@@ -286,17 +291,17 @@ async def test_a_status_that_the_index_missed_is_mended(redis_kit, status):
     assert await kit.do("ZCARD", kit.store.space.live()) == 0
 
 
-async def test_a_late_writer_of_the_index_changes_nothing(redis_kit):
+async def test_a_late_writer_of_the_index_changes_nothing(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
-    row = await kit.store.peek("r")
+    row = await row_of(kit)
     await kit.store.save(claim, Changes(status="rolling_back"))
     before = await kit.dump()
     await kit.store._index.put_row(row, idle_ms=1, expire_in_ms=1)
     assert await kit.dump() == before
 
 
-async def test_what_a_list_meets_and_is_gone_leaves_the_index(redis_kit):
+async def test_what_a_list_meets_and_is_gone_leaves_the_index(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
     await kit.store.close(claim, "failed", b"", retention_ms=LONG)
@@ -305,7 +310,7 @@ async def test_what_a_list_meets_and_is_gone_leaves_the_index(redis_kit):
     assert await kit.keys() == []
 
 
-async def test_repair_removes_what_has_expired(redis_kit):
+async def test_repair_removes_what_has_expired(redis_kit: RedisKit) -> None:
     kit = redis_kit
     for i in range(5):
         await kit.store.close(await held(kit, f"r{i}"), "failed", b"", retention_ms=LONG)
@@ -325,7 +330,7 @@ async def test_repair_removes_what_has_expired(redis_kit):
     assert await kit.keys() == []
 
 
-async def test_repair_finds_what_nobody_looks_for(redis_kit):
+async def test_repair_finds_what_nobody_looks_for(redis_kit: RedisKit) -> None:
     """Records that a failover lost, and entries that say something else than their record."""
     kit = redis_kit
     for i in range(300):
@@ -343,7 +348,7 @@ async def test_repair_finds_what_nobody_looks_for(redis_kit):
     assert renewed == 1
 
 
-async def test_dropping_a_run_from_the_index_does_not_hit_its_successor(redis_kit):
+async def test_dropping_a_run_from_the_index_does_not_hit_its_successor(redis_kit: RedisKit) -> None:
     kit = redis_kit
     await held(kit)
     seen = (await kit.do("HGET", kit.store.space.rows(), "r")).decode()
@@ -353,7 +358,9 @@ async def test_dropping_a_run_from_the_index_does_not_hit_its_successor(redis_ki
     assert [row.reactor for row in (await kit.store.page()).rows] == ["B"]
 
 
-async def test_an_index_that_is_away_does_not_fail_the_write(redis_kit, caplog):
+async def test_an_index_that_is_away_does_not_fail_the_write(
+    redis_kit: RedisKit, caplog: pytest.LogCaptureFixture
+) -> None:
     kit = redis_kit
     claim = await held(kit)
     await kit.do("DEL", kit.store.space.rows())
@@ -367,7 +374,7 @@ async def test_an_index_that_is_away_does_not_fail_the_write(redis_kit, caplog):
     assert [row.run_id for row in (await kit.store.page(Query(status="rolling_back"))).rows] == ["r"]
 
 
-async def test_a_thousand_runs_of_one_moment_are_paged(redis_kit):
+async def test_a_thousand_runs_of_one_moment_are_paged(redis_kit: RedisKit) -> None:
     kit = redis_kit
     await asyncio.gather(*(kit.store.create(f"r{i}", NEW) for i in range(2_500)))
     for label in ("all", "top"):
@@ -384,7 +391,7 @@ async def test_a_thousand_runs_of_one_moment_are_paged(redis_kit):
     assert sorted(found) == sorted(f"r{i}" for i in range(2_500))
 
 
-async def test_a_list_that_finds_little_comes_to_an_end(redis_kit):
+async def test_a_list_that_finds_little_comes_to_an_end(redis_kit: RedisKit) -> None:
     """Two large lists without a common member: each call looks at a part of one, and says where it stopped."""
     kit = redis_kit
     for i, (tag, reactor) in enumerate([("t", "A"), ("u", "B")]):
@@ -399,7 +406,7 @@ async def test_a_list_that_finds_little_comes_to_an_end(redis_kit):
 
 
 @pytest.mark.parametrize("name", WRITES)
-async def test_a_token_that_was_never_given_is_refused(redis_kit, name):
+async def test_a_token_that_was_never_given_is_refused(redis_kit: RedisKit, name: str) -> None:
     claim = await held(redis_kit)
     stranger = twin(claim)
     stranger.token = "0" * 20
@@ -409,7 +416,7 @@ async def test_a_token_that_was_never_given_is_refused(redis_kit, name):
     assert await redis_kit.dump() == before
 
 
-async def test_deleting_twice_is_the_same(redis_kit):
+async def test_deleting_twice_is_the_same(redis_kit: RedisKit) -> None:
     await redis_kit.store.create("r", NEW)
     redis_kit.faults.after["run_delete"] = ConnectionResetError()
     await redis_kit.store.delete("r")

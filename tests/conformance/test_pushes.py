@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -16,7 +18,7 @@ from .kit import RedisKit, held
 
 
 @pytest.fixture(autouse=True)
-async def bounded():
+async def bounded() -> AsyncIterator[None]:
     async with asyncio.timeout(20):
         yield
 
@@ -25,7 +27,7 @@ async def _subscribers(kit: RedisKit) -> list[bytes]:
     return [line for line in (await kit.do("CLIENT", "LIST", "TYPE", "pubsub")).splitlines() if line]
 
 
-async def _until(true) -> None:
+async def _until(true: Callable[[], Awaitable[bool]]) -> None:
     while not await true():
         await asyncio.sleep(0)
 
@@ -34,7 +36,7 @@ def heard(kit: RedisKit) -> pushes.Pushes:
     return kit.store._pushes[asyncio.get_running_loop()]
 
 
-async def test_many_wait_over_one_connection(redis_kit):
+async def test_many_wait_over_one_connection(redis_kit: RedisKit) -> None:
     kit = redis_kit
     before = len(await _subscribers(kit))
     claims = [await held(kit, f"r{i}") for i in range(200)]
@@ -53,7 +55,7 @@ async def _all_ready(kit: RedisKit, count: int) -> bool:
     return len(ready) == count and all(event.is_set() for event in ready.values())
 
 
-async def test_a_connection_that_breaks_is_made_again_and_everybody_looks(redis_kit):
+async def test_a_connection_that_breaks_is_made_again_and_everybody_looks(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
     waiting = asyncio.create_task(kit.store.wait_done("r"))
@@ -65,7 +67,7 @@ async def test_a_connection_that_breaks_is_made_again_and_everybody_looks(redis_
     assert (await waiting).outcome == b"out"
 
 
-async def test_what_was_not_heard_is_seen_later(redis_kit):
+async def test_what_was_not_heard_is_seen_later(redis_kit: RedisKit) -> None:
     kit = redis_kit
     kit.store._recheck = 0.05
     claim = await held(kit)
@@ -76,7 +78,7 @@ async def test_what_was_not_heard_is_seen_later(redis_kit):
     assert claim.open
 
 
-async def test_a_channel_is_left_when_nobody_listens_and_entered_again(redis_kit):
+async def test_a_channel_is_left_when_nobody_listens_and_entered_again(redis_kit: RedisKit) -> None:
     kit = redis_kit
     channel = kit.store.space.requests_channel("r")
     await held(kit)
@@ -92,15 +94,19 @@ async def test_a_channel_is_left_when_nobody_listens_and_entered_again(redis_kit
 
 
 async def _no_subscriber(kit: RedisKit, channel: str) -> bool:
-    return await kit.do("PUBSUB", "NUMSUB", channel) == [channel.encode(), 0]
+    count: list[object] = await kit.do("PUBSUB", "NUMSUB", channel)
+    return count == [channel.encode(), 0]
 
 
-async def test_the_connection_is_closed_when_nobody_has_listened_for_a_while(redis_kit, monkeypatch):
+async def test_the_connection_is_closed_when_nobody_has_listened_for_a_while(
+    redis_kit: RedisKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pushes, "LINGER", 0.01)
     kit = redis_kit
     async with kit.store.requests("r"):
         pass
     task = heard(kit)._task
+    assert task is not None
     await task
     assert heard(kit)._task is None
     async with kit.store.requests("r") as bell:
@@ -110,7 +116,7 @@ async def test_the_connection_is_closed_when_nobody_has_listened_for_a_while(red
         assert await bell.wait(5)
 
 
-async def test_a_silent_connection_is_pinged(redis_kit, monkeypatch):
+async def test_a_silent_connection_is_pinged(redis_kit: RedisKit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pushes, "IDLE", 0.02)
     kit = redis_kit
     async with kit.store.requests("r"):
@@ -119,14 +125,14 @@ async def test_a_silent_connection_is_pinged(redis_kit, monkeypatch):
             await asyncio.sleep(0)
 
 
-async def test_a_server_that_is_away_does_not_keep_anybody_from_looking(monkeypatch):
+async def test_a_server_that_is_away_does_not_keep_anybody_from_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pushes, "PATIENCE", 0.01)
     with EmbeddedServer.start() as server:
         kit = RedisKit(server.url)
         claim = await held(kit)
         await kit.store.close(claim, "completed", b"out")
         kit.store._pushes.clear()
-        endpoint = pushes.replace(kit.client._settings.endpoint, options={"path": "/nowhere"})
+        endpoint = dataclasses.replace(kit.client._settings.endpoint, options={"path": "/nowhere"})
         ears = pushes.Pushes(endpoint)
         async with ears.listen("x") as bell:
             assert not await bell.wait(0)
@@ -137,7 +143,7 @@ async def test_a_server_that_is_away_does_not_keep_anybody_from_looking(monkeypa
         await kit.aclose()
 
 
-async def test_a_bell_keeps_one_ring():
+async def test_a_bell_keeps_one_ring() -> None:
     bell = Bell()
     bell.ring()
     bell.ring()
@@ -145,7 +151,7 @@ async def test_a_bell_keeps_one_ring():
     assert not await bell.wait(0)
 
 
-async def test_each_loop_has_a_connection_of_its_own(redis_kit):
+async def test_each_loop_has_a_connection_of_its_own(redis_kit: RedisKit) -> None:
     kit = redis_kit
     claim = await held(kit)
 

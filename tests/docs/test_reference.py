@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import aioreactor
+from aioreactor.embedded import errors as embedded_errors
 from aioreactor.engine import events
 from aioreactor.engine.hooks import HOOKS
+from aioreactor.store import errors as store_errors
 from tests.docs.blocks import ROOT, documents, name_of
 
 DOCS = ROOT / "docs"
@@ -41,6 +44,34 @@ def test_every_error_is_explained() -> None:
         if isinstance(item := getattr(aioreactor, name), type) and issubclass(item, aioreactor.AioreactorError)
     ]
     assert [name for name in errors if name not in text] == []
+
+
+def test_every_error_of_the_store_is_explained() -> None:
+    """They reach users too, though they are not at the top of the package."""
+    text = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
+    names = [
+        name
+        for module in (embedded_errors, store_errors)
+        for name, item in vars(module).items()
+        if isinstance(item, type) and issubclass(item, aioreactor.AioreactorError)
+    ]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_setting_is_explained() -> None:
+    """The table of settings has each of them."""
+    text = (DOCS / "guides" / "running.md").read_text(encoding="utf-8")
+    assert [option.name for option in fields(aioreactor.Settings) if f"`{option.name}`" not in text] == []
+
+
+def test_every_log_line_is_explained() -> None:
+    """The page on observing names each line that the package logs by ``note``."""
+    text = (DOCS / "guides" / "observing.md").read_text(encoding="utf-8")
+    found = set()
+    for source in (ROOT / "aioreactor").rglob("*.py"):
+        found |= set(re.findall(r"note\(\s*logger,\s*logging\.[A-Z]+,\s*\"(\w+)\"", source.read_text(encoding="utf-8")))
+    assert found
+    assert sorted(name for name in found if f"`{name}`" not in text) == []
 
 
 def test_every_hook_and_event_field_is_explained() -> None:

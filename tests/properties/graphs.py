@@ -6,7 +6,7 @@ Nothing here knows the engine. ``Graph`` is a reactor; its nodes are steps, comp
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, Literal
 
 BODY = ("ok", "skip", "halt", "raise", "fail", "final", "invalid", "leak", "base", "group", "returned")
 """How an attempt ends: with a value, with one of the signals, or with one of the ways to fail."""
@@ -42,13 +42,13 @@ class ComposeSpec:
     name: str
     child: Graph
     after: list[str] = field(default_factory=list)
-    on_halt: str = "halt"
+    on_halt: Literal["halt", "skip"] = "halt"
 
 
 @dataclass
 class MapSpec:
     name: str
-    element: Union[Graph, StepSpec]
+    element: Graph | StepSpec
     size: int = 2
     concurrency: int = 16
     atomic: bool = True
@@ -56,7 +56,7 @@ class MapSpec:
     after: list[str] = field(default_factory=list)
 
 
-Spec = Union[StepSpec, ComposeSpec, MapSpec]
+Spec = StepSpec | ComposeSpec | MapSpec
 
 
 @dataclass

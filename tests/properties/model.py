@@ -146,7 +146,8 @@ class Model:
             self.conclude()
 
     def limits(self, scope: Scope) -> list[Scope]:
-        found, current = [], scope
+        found: list[Scope] = []
+        current: Scope | None = scope
         while current is not None:
             if current.graph.max_concurrency is not None:
                 found.append(current)
@@ -222,7 +223,9 @@ class Model:
             self.end_action(item)
         elif item.kind == "wait":
             scope, name = self.in_flight.pop(item)
-            self.start_step(scope, scope.graph.by_name(name))
+            node = scope.graph.by_name(name)
+            assert isinstance(node, StepSpec)
+            self.start_step(scope, node)
         else:
             self.end_body(item)
         self.proceed()
@@ -273,9 +276,7 @@ class Model:
         scope.active.discard(name)
         if started:
             scope.owed.append((name, (self.events, int(cut_short))))
-        if self.halt is not None:
-            self.late.append(error)
-        elif self.cancelled:
+        if self.halt is not None or self.cancelled:
             self.late.append(error)
         else:
             self.doom(scope, error)

@@ -108,8 +108,8 @@ class Stage:
         self.complaints: list[str] = []
         self.finished: list[Outcome[Any]] = []
         self.reactor = self._build(graph, "")
-        middlewares = {"none": [], "plain": [_Plain(self)], "yielding": [_Yielding(self)]}[hooks]
-        self.settings = Settings(clock=StageClock(self), middlewares=middlewares, **settings)
+        choices: dict[str, list[Any]] = {"none": [], "plain": [_Plain(self)], "yielding": [_Yielding(self)]}
+        self.settings = Settings(clock=StageClock(self), middlewares=choices[hooks], **settings)
         self.task: asyncio.Task[Outcome[Any]]
 
     # ------------------------------------------------------------------ driving
@@ -117,7 +117,8 @@ class Stage:
     async def begin(self) -> None:
         async def play() -> Outcome[Any]:
             async with Runtime(self.settings):
-                return await self.reactor.run()
+                outcome: Outcome[Any] = await self.reactor.run()
+                return outcome
 
         self.tasks_before = set(asyncio.all_tasks())
         self.task = asyncio.create_task(play())
@@ -311,10 +312,10 @@ class _Plain:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
 
-    def on_event(self, event: Any) -> None:
+    def on_event(self, event: Any) -> Any:
         """Listen to everything."""
 
-    def on_run_finish(self, event: Any) -> None:
+    def on_run_finish(self, event: Any) -> Any:
         self.stage.finished.append(event.outcome)
 
 
@@ -351,12 +352,13 @@ def _act(what: str, path: str) -> Any:
         return fail(path)
     if what == "final":
         return fail(path, retry=False)
-    raise {
+    errors: dict[str, Callable[[], BaseException]] = {
         "raise": lambda: ValueError(path),
         "leak": lambda: asyncio.CancelledError(path),
         "base": lambda: OwnBase(path),
         "group": lambda: ExceptionGroup("several", [ValueError(path), KeyError(path)]),
-    }[what]()
+    }
+    raise errors[what]()
 
 
 # ---------------------------------------------------------------------- reading what came out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -42,7 +42,7 @@ def _graph(draw: Any, depth: int, delays: Any, bounds: bool, on_failure: str, *,
         elif kind == "compose":
             child = _graph(draw, depth - 1, delays, bounds, draw(st.sampled_from(["settle", "cancel"])))
             alone = len(child.nodes) == 1 and isinstance(child.nodes[0], StepSpec)
-            on_halt = draw(st.sampled_from(["halt", "skip"])) if alone else "halt"
+            on_halt: Literal["halt", "skip"] = draw(st.sampled_from(["halt", "skip"])) if alone else "halt"
             nodes.append(ComposeSpec(name, child, after, on_halt))
         else:
             nodes.append(_map(draw, name, after, depth, delays, bounds))

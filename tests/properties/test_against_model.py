@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import assume, given, note
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from aioreactor import Failure, Halt, Success
@@ -116,14 +116,17 @@ def _plain(found: Any) -> Any:
 
 @given(play=plays(), schedule=schedules, hooks=hooks)
 def test_any_graph_under_any_schedule(play: Any, schedule: list[int], hooks: str) -> None:
-    asyncio.run(Drive(*play, hooks).play(schedule, None))
+    graph, behaviour = play
+    asyncio.run(Drive(graph, behaviour, hooks).play(schedule, None))
 
 
 @given(play=plays(), schedule=schedules, hooks=hooks, at=st.integers(0, 12))
 def test_the_run_is_cancelled_somewhere(play: Any, schedule: list[int], hooks: str, at: int) -> None:
-    asyncio.run(Drive(*play, hooks).play(schedule, at))
+    graph, behaviour = play
+    asyncio.run(Drive(graph, behaviour, hooks).play(schedule, at))
 
 
 @given(play=plays(bounds=True), schedule=schedules, at=st.none() | st.integers(0, 12))
 def test_max_concurrency(play: Any, schedule: list[int], at: int | None) -> None:
-    asyncio.run(Drive(*play, "none").play(schedule, at))
+    graph, behaviour = play
+    asyncio.run(Drive(graph, behaviour, "none").play(schedule, at))

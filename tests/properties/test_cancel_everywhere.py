@@ -312,18 +312,21 @@ async def test_cancelled_again_and_again(shape: Any) -> None:
 async def test_an_anyio_scope_is_cancelled(shape: Any) -> None:
     async def scoped(kit: Kit, cls: Any, count: int, where: str) -> tuple[bool, Any]:
         outcome, ended = None, False
+        pacer: asyncio.Task[None] | None = None
         with anyio.CancelScope() as scope:
             pacer = asyncio.create_task(_after(count, scope.cancel))
             outcome = await play(cls)
             ended = True
+        assert pacer is not None
         late = pacer.done() and ended
         await pacer
         assert ended or scope.cancelled_caught, f"{where}: neither ended nor cancelled"
         if late and shape in GOOD and isinstance(outcome, Success):
             assert kit.ledger.stands, f"{where}: the caller has a Success, yet its effects are gone"
             check(kit, shape, outcome, hit=False, where=where)
-            return True, None if _forget(kit) else None
-        return not ended or pacer.done() and late, outcome
+            _forget(kit)
+            return True, None
+        return not ended or (pacer.done() and late), outcome
 
     await _everywhere(shape, scoped)
 
@@ -353,7 +356,9 @@ async def test_a_timeout_around_the_run_expires(shape: Any) -> None:
             expired = True
         assert pacer is not None
         await asyncio.wait({pacer})
-        assert asyncio.current_task().cancelling() == 0, where
+        current = asyncio.current_task()
+        assert current is not None
+        assert current.cancelling() == 0, where
         return expired, outcome
 
     await _everywhere(shape, timed)

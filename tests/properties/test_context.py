@@ -1,4 +1,4 @@
-"""Context variables: what a body sets is its own, what the caller set is everybody's, on any path through the engine."""
+"""Context variables: what a body sets is its own, what the caller set is everybody's, on every path."""
 
 from __future__ import annotations
 
@@ -56,4 +56,5 @@ async def _play(graph: Graph, behaviour: Behaviour, hooks: str, schedule: list[i
 
 @given(play=plays(), hooks=hooks, schedule=st.lists(st.integers(0, 7), max_size=30))
 def test_bodies_do_not_see_each_others_variables(play: Any, hooks: str, schedule: list[int]) -> None:
-    asyncio.run(_play(*play, hooks, schedule))
+    graph, behaviour = play
+    asyncio.run(_play(graph, behaviour, hooks, schedule))

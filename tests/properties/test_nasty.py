@@ -18,7 +18,6 @@ from aioreactor import (
     Failure,
     Halt,
     Outcome,
-    Reactor,
     Retry,
     Runtime,
     Settings,
@@ -215,7 +214,7 @@ def closing_badly(_: Any) -> Any:
         raise OwnBase("closed badly")
 
 
-ONE = {"over": value([1]), "item": "n"}
+ONE: dict[str, Any] = {"over": value([1]), "item": "n"}
 LATER: dict[str, Callable[[Any], Any]] = {
     "an error without a text": lambda a: act(raises(BadText()), [a]),
     "an error whose retryable raises": lambda a: act(raises(BadAttribute()), [a]),
@@ -244,7 +243,7 @@ async def test_whatever_goes_wrong_after_a_step_completed_is_a_failure_and_a_is_
     a = act(undo=lambda ctx: undone.append(ctx.path))
     try:
         outcome = await reactor(a=a, b=LATER[what](a)).run()
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         pytest.fail(f"run() raised {error!r}; undone: {undone}")
     assert isinstance(outcome, Failure)
     assert undone == ["a"]
@@ -307,7 +306,7 @@ async def test_what_a_middleware_raises_changes_nothing(hook: str, error: BaseEx
     a = act()
     try:
         outcome = await reactor(a=a, b=act(raises(ValueError("b")), [a]), _middlewares=[middleware]).run()
-    except BaseException as escaped:  # noqa: BLE001
+    except BaseException as escaped:
         pytest.fail(f"run() raised {escaped!r}")
     assert sequence(outcome) == "run:a run:b compensate:b undo:a"
 
@@ -338,8 +337,11 @@ async def test_odd_exceptions_of_an_undo_are_reported(error: BaseException) -> N
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("where", ["body", "nested", "element", "compensate", "undo", "nested undo"])
 async def test_an_interruption_aborts_the_run_and_comes_out(interruption: Any, where: str) -> None:
-    undone = []
-    mine = lambda ctx: undone.append(ctx.path)  # noqa: E731
+    undone: list[str] = []
+
+    def mine(ctx: Context) -> None:
+        undone.append(ctx.path)
+
     ear, a = Ear(), act(undo=mine)
     bad = act(raises(interruption()), [a])
     if where == "body":
@@ -468,7 +470,7 @@ async def test_abort_undoes_nothing(what: str) -> None:
         "outlives the deadline": act(slow),
     }
     ear = Ear()
-    options = {"_deadline": 0.07} if what == "outlives the deadline" else {}
+    options: dict[str, Any] = {"_deadline": 0.07} if what == "outlives the deadline" else {}
     await cancelled_after(0.02, reactor(a=act(), b=steps[what], _on_cancel="abort", _middlewares=[ear], **options))
     assert ear.outcome is not None
     assert ear.outcome.status == "aborted"
@@ -640,7 +642,10 @@ async def test_what_is_ready_together_starts_in_definition_order() -> None:
         await cues[ctx.path].wait()
 
     p, q = act(wait), act(wait)
-    mine = lambda after: act(lambda ctx: order.append(ctx.path), [after])  # noqa: E731
+
+    def mine(after: Any) -> Any:
+        return act(lambda ctx: order.append(ctx.path), [after])
+
     task = asyncio.create_task(reactor(p=p, q=q, a=mine(p), b=mine(p), c=mine(q), d=mine(q), e=mine(q)).run())
     await asyncio.sleep(0.01)
     cues["p"].set()
@@ -651,7 +656,10 @@ async def test_what_is_ready_together_starts_in_definition_order() -> None:
 
 async def test_a_childs_steps_start_in_definition_order() -> None:
     order: list[str] = []
-    mine = lambda: act(lambda ctx: order.append(ctx.path))  # noqa: E731
+
+    def mine() -> Any:
+        return act(lambda ctx: order.append(ctx.path))
+
     child = make_reactor("C", {"x": mine(), "y": mine()})
     await reactor(a=mine(), k=compose(child), b=mine()).run()
     assert order.index("k.x") < order.index("k.y")
@@ -748,13 +756,16 @@ async def test_a_hook_that_hangs_in_a_rollback_does_not_hang_the_run(hook: str) 
 @pytest.mark.parametrize("how", ["cancel", "anyio", "deadline", "failure", "timeout"])
 async def test_a_run_inside_a_body_is_rolled_back_when_the_body_is_cancelled(how: str) -> None:
     seen: list[str] = []
-    mine = lambda name: lambda _: seen.append(name)  # noqa: E731
+
+    def mine(name: str) -> Callable[[Context], None]:
+        return lambda _: seen.append(name)
+
     inner = reactor(x=act(undo=mine("undo x")), y=act(hang, compensate=mine("compensate y")))
 
     async def runs_another(_: Context) -> Any:
         return await inner.run()
 
-    options = {"timeout": 0.03} if how == "timeout" else {}
+    options: dict[str, Any] = {"timeout": 0.03} if how == "timeout" else {}
     steps = {
         "a": act(undo=mine("undo a")),
         "b": act(runs_another, compensate=mine("compensate b"), **options),

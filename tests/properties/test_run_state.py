@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from aioreactor.engine.rollback_order import done, next_action
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.engine.state import RollBack, RunState
+from aioreactor.plan.model import Arg
 from tests.properties.graphs import Behaviour, Graph
 from tests.properties.stage import Stage
 from tests.properties.strategies import graphs
@@ -59,7 +60,9 @@ class Books:
                 todo += self.feed()
 
     def size_of(self, scope: Scope, index: int) -> int:
-        return len(list(scope.plan.nodes[index].over.value))
+        over = scope.plan.nodes[index].over
+        assert isinstance(over, Arg)
+        return len(list(over.value))
 
     def feed(self) -> list[Ready]:
         ready: list[Ready] = []

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from aioreactor.cli.app import cli
 
 if TYPE_CHECKING:
-    from cli_support import Invoke, Start, Started, StartIn, WriteModule
+    from .cli_support import Invoke, Start, Started, StartIn, WriteModule
 
 
 @pytest.fixture(scope="session")

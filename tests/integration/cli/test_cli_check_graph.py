@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from cli_support import Invoke, Start, WriteModule
+    from .cli_support import Invoke, Start, WriteModule
 
 DEMO = "aioreactor.cli.demo.checkout"
 

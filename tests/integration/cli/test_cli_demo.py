@@ -23,7 +23,7 @@ from aioreactor.cli.draw_trace import STYLES
 from aioreactor.cli.render_trace import StepTree
 
 if TYPE_CHECKING:
-    from cli_support import Invoke, Start, Started, StartIn
+    from .cli_support import Invoke, Start, Started, StartIn
 
 SECRETS = [
     order["checkout"]["card_token"]

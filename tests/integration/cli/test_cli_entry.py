@@ -11,7 +11,7 @@ import pytest
 import aioreactor
 
 if TYPE_CHECKING:
-    from cli_support import Invoke, Start
+    from .cli_support import Invoke, Start
 
 
 def test_version(start: Start) -> None:

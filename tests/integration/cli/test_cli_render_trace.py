@@ -287,7 +287,7 @@ class Pay(Reactor[int]):
         return amount
 
     @step
-    async def take(self, hold: int) -> int:  # noqa: ARG002 - it is what orders them
+    async def take(self, hold: int) -> int:
         raise OSError("no answer")
 
     @hold.undo

@@ -1,17 +1,20 @@
 """Annotations as texts (``from __future__ import annotations``): names are looked up at once, or on first use."""
 
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import pytest
-from aioreactor import Context, DefinitionError, Reactor, Redact, Resource, Step, compose, result, step
-from aioreactor.plan.model import Source
 from msgspec import Meta, Struct
 
+from aioreactor import Context, DefinitionError, Reactor, Redact, Resource, Step, compose, result, step
+from aioreactor.plan.model import Source
+
 if TYPE_CHECKING:
-    from nowhere import Imaginary
+    from nowhere import Imaginary  # type: ignore[import-not-found]
 
 
 class Known(Struct):
@@ -46,7 +49,7 @@ class LateAndWrong(Reactor):
     async def load(self) -> DefinedLater: ...
 
     @step
-    async def use(self, load: DefinedLater, again: str = result(load)) -> None: ...
+    async def use(self, load: DefinedLater, again: str = result(load)) -> None: ...  # type: ignore[assignment]
 
 
 class LateStep(Step[int]):
@@ -225,7 +228,7 @@ def test_a_class_nested_in_the_reactor_is_known() -> None:
         class Item(Struct):
             n: int
 
-        item: Item  # noqa: F821
+        item: Item
 
     Holder.plan.check()
     assert Holder.plan.fields.by_name["item"].annotation is Holder.Item
@@ -237,7 +240,7 @@ def test_a_class_of_a_class_body_around_the_reactor_is_known() -> None:
             n: int
 
         class Inner(Reactor):
-            item: Item  # noqa: F821
+            item: Item  # type: ignore[name-defined]  # noqa: F821
 
     assert Outer.Inner.plan.unresolved == ()
 
@@ -262,7 +265,7 @@ def test_a_context_that_cannot_be_looked_up_is_still_a_context() -> None:
         "    @step\n"
         "    async def load(self, c: aio.Context) -> int: ...\n"
     )
-    exec(compile(source, "<made>", "exec"), namespace)  # noqa: S102
+    exec(compile(source, "<made>", "exec"), namespace)
     (arg,) = namespace["R"].plan["load"].args
     assert arg.source is Source.CONTEXT
     assert namespace["R"].plan.unresolved == ("step 'load', parameter 'c': annotation 'aio.Context'",)

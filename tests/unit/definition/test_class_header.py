@@ -1,8 +1,11 @@
 """Policy stands in the class header; every value that makes no sense is refused with what to write instead."""
 
+# mypy: disable-error-code="empty-body"
+
 from typing import Any
 
 import pytest
+
 from aioreactor import DefinitionError, Lock, OrderedLock, Period, RateLimit, Reactor, Retry, Semaphore, Step, step
 
 
@@ -130,7 +133,7 @@ def test_one_lock_on_a_step_is_taken_or_refused_as_a_definition_mistake() -> Non
     try:
 
         class One(Reactor):
-            @step(coordination=lock)
+            @step(coordination=lock)  # type: ignore[call-overload, untyped-decorator]
             async def one(self) -> None: ...
 
     except DefinitionError:
@@ -180,7 +183,7 @@ def test_the_header_of_a_step_class_is_checked_when_it_is_created() -> None:
     with pytest.raises(DefinitionError) as caught:
 
         class Wrong(Step[int], retries=3, timeout=-1, queue="x"):
-            once: int
+            once: int  # type: ignore[assignment]
 
             async def run(self) -> int: ...
 
@@ -204,7 +207,7 @@ def test_the_coordination_of_a_step_class_is_checked_when_it_is_created() -> Non
     "make",
     [
         lambda: Lock(""),
-        lambda: Lock(3),
+        lambda: Lock(3),  # type: ignore[arg-type]
         lambda: Lock("a", ttl=0.5),
         lambda: Lock("a", wait=-1),
         lambda: Semaphore("a", 0),
@@ -215,7 +218,7 @@ def test_the_coordination_of_a_step_class_is_checked_when_it_is_created() -> Non
         lambda: RateLimit("a", 1, "second", limits={"minute": 1}),
         lambda: RateLimit("a", limits={"minute": 0}),
         lambda: RateLimit("a", 1, "second", cost=0),
-        lambda: RateLimit("a", 1, "second", algorithm="leaky"),
+        lambda: RateLimit("a", 1, "second", algorithm="leaky"),  # type: ignore[arg-type]
         lambda: Period("a", every="fortnight"),
         lambda: Period("a", every=0),
         lambda: OrderedLock("a", poison_after=0),

@@ -1,10 +1,14 @@
 """Declarations of nested reactors, maps, units, interrupts and timers, and what is refused of them."""
 
+# mypy: disable-error-code="empty-body"
+
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any, get_args, get_origin
 
 import pytest
+from msgspec import Struct
+
 from aioreactor import (
     Default,
     DefinitionError,
@@ -27,8 +31,8 @@ from aioreactor import (
     step,
     timer,
 )
-from aioreactor.plan.model import Source
-from msgspec import Struct
+from aioreactor.definition.nodes import InterruptNode, TimerNode
+from aioreactor.plan.model import Arg, Call, PlanNode, Source
 
 
 class Order(Struct):
@@ -58,6 +62,12 @@ class Ship(Step[int]):
 
 def wiring(reactor: type[Reactor[Any]], name: str) -> dict[str, tuple[str, str]]:
     return {arg.parameter: (arg.source.value, arg.name) for arg in reactor.plan[name].args}
+
+
+def elements(node: PlanNode) -> tuple[PlanNode, ...]:
+    """What a map does for each item."""
+    assert node.element is not None
+    return node.element.nodes
 
 
 def problems(**body: Any) -> tuple[str, ...]:
@@ -119,7 +129,7 @@ class TestCompose:
         )
 
     def test_on_halt_is_one_of_two(self) -> None:
-        assert problems(trip=compose(Trip, hotel="h", on_halt="stop")) == (
+        assert problems(trip=compose(Trip, hotel="h", on_halt="stop")) == (  # type: ignore[call-overload]
             "compose(Trip): on_halt='stop': 'halt' or 'skip'",
         )
 
@@ -204,7 +214,7 @@ class TestMap:
             async def ship(self, user: int, item: Order, extra: int = 3) -> str: ...
 
         node = Fine.plan["ship"]
-        (element,) = node.element.nodes
+        (element,) = elements(node)
         found = {arg.parameter: arg.source for arg in element.args}
         assert (found["user"], found["item"]) == (Source.INPUT, Source.ITEM)
         assert (node.kind, node.concurrency, node.atomic, node.fan_out) == ("map", 1, False, None)
@@ -216,7 +226,7 @@ class TestMap:
             @map_each(over=[1], item="user")
             async def ship(self, other: int = 1, user: int = 2) -> str: ...
 
-        (element,) = Fine.plan["ship"].element.nodes
+        (element,) = elements(Fine.plan["ship"])
         assert [arg.parameter for arg in element.args if arg.source is Source.ITEM] == ["user"]
 
     def test_an_item_that_is_no_parameter_and_no_parameter_for_the_item(self) -> None:
@@ -235,8 +245,8 @@ class TestMap:
             one = map_each(Ship, over=from_input("orders"), speed=3, name="shipped", fan_out=True)
             two = map_each(Ship, over=[1, 2], item="speed", order=from_input("orders", 0), fan_out=FanOut(5))
 
-        (one,) = Fine.plan["shipped"].element.nodes
-        (two,) = Fine.plan["two"].element.nodes
+        (one,) = elements(Fine.plan["shipped"])
+        (two,) = elements(Fine.plan["two"])
         assert [(arg.parameter, arg.source) for arg in one.args] == [("order", Source.ITEM), ("speed", Source.VALUE)]
         assert [(arg.parameter, arg.source) for arg in two.args] == [("order", Source.INPUT), ("speed", Source.ITEM)]
         assert Fine.plan["shipped"].fan_out == FanOut()
@@ -284,10 +294,10 @@ class TestMap:
 
             class Hides(Reactor):
                 @map_each(over=[1])
-                async def ship(self, n: int) -> None: ...
+                async def ship(self, n: int) -> None: ...  # pyright: ignore[reportRedeclaration]
 
-                @getattr(ship, slot)
-                async def ship(self, results: Any) -> None: ...  # noqa: F811
+                @getattr(ship, slot)  # type: ignore[no-redef]
+                async def ship(self, results: Any) -> None: ...
 
     @pytest.mark.parametrize("given", [0, -1, 1.5])
     def test_concurrency_is_a_whole_number(self, given: Any) -> None:
@@ -312,7 +322,7 @@ class TestMap:
             def lazy(self) -> Iterator[int]:
                 yield 1
 
-            @map_each(over=load)
+            @map_each(over=load)  # type: ignore[call-overload, untyped-decorator]
             async def from_step(self, n: int) -> None: ...
 
             @map_each(over=pages)
@@ -330,10 +340,14 @@ class TestMap:
         plan = Fine.plan
         assert plan["from_step"].deps == (0,)
         assert (plan["from_pages"].paged, plan["from_stream"].paged) == (True, False)
-        assert [arg.parameter for arg in plan["from_pages"].over.args] == ["orders"]
+        pages_call, lazy_call, value_arg = plan["from_pages"].over, plan["from_lazy"].over, plan["from_value"].over
+        assert isinstance(pages_call, Call)
+        assert [arg.parameter for arg in pages_call.args] == ["orders"]
         assert plan["from_stream"].deps == (0,)
-        assert plan["from_lazy"].over.is_async is False
-        assert (plan["from_value"].over.source, plan["from_value"].over.value) == (Source.VALUE, (1, 2))
+        assert isinstance(lazy_call, Call)
+        assert lazy_call.is_async is False
+        assert isinstance(value_arg, Arg)
+        assert (value_arg.source, value_arg.value) == (Source.VALUE, (1, 2))
 
     def test_a_source_that_leads_nowhere(self) -> None:
         async def ship(self: Any, order: int) -> None: ...
@@ -407,11 +421,11 @@ class TestMap:
         assert await Fine.run_or_raise() == {"each": 2}
 
     def test_only_step_classes_and_reactors_are_mapped(self) -> None:
-        problems(one=map_each(3, over=[1]))
+        problems(one=map_each(3, over=[1]))  # type: ignore[call-overload]
 
     @pytest.mark.parametrize(
         "make",
-        [lambda: FanOut(0), lambda: FanOut(chunk=0), lambda: FanOut(chunk="some")],
+        [lambda: FanOut(0), lambda: FanOut(chunk=0), lambda: FanOut(chunk="some")],  # type: ignore[arg-type]
         ids=["size", "chunk", "word"],
     )
     def test_a_fan_out_that_makes_no_sense(self, make: Any) -> None:
@@ -436,9 +450,13 @@ class TestInterrupt:
         node = Fine.plan["approval"]
         assert (node.kind, node.deps, node.result_type) == ("interrupt", (0,), Order)
         declared = node.node
+        assert isinstance(declared, InterruptNode)
         assert (declared.correlation_id, declared.timeout, declared.max_attempts) == (correlate, 5, 3)
         assert (declared.on_timeout, declared.resume) == ("fail", "background")
-        assert Fine.plan["other"].node.on_timeout.value == Order(1)
+        later_node = Fine.plan["other"].node
+        assert isinstance(later_node, InterruptNode)
+        assert isinstance(later_node.on_timeout, Default)
+        assert later_node.on_timeout.value == Order(1)
 
     @pytest.mark.parametrize(
         ("given", "problem"),
@@ -468,8 +486,11 @@ class TestTimer:
             fixed = timer(until=moment, after=[span])
             wired = timer(until=from_input("when"))
 
-        assert Fine.plan["span"].node.seconds == 1 + 120 + 10800 + 345600
-        assert (Fine.plan["fixed"].node.until, Fine.plan["fixed"].deps) == (moment, (0,))
+        span_node, fixed_node = Fine.plan["span"].node, Fine.plan["fixed"].node
+        assert isinstance(span_node, TimerNode)
+        assert isinstance(fixed_node, TimerNode)
+        assert span_node.seconds == 1 + 120 + 10800 + 345600
+        assert (fixed_node.until, Fine.plan["fixed"].deps) == (moment, (0,))
         assert [(arg.source, arg.name) for arg in Fine.plan["wired"].args] == [(Source.INPUT, "when")]
         assert Fine.plan["span"].result_type is None
 
@@ -492,7 +513,7 @@ class TestTimer:
             ),
             ({"seconds": -1}, "timer: a span cannot be negative"),
             (
-                {"until": datetime(2030, 1, 1)},  # noqa: DTZ001
+                {"until": datetime(2030, 1, 1)},
                 "timer: until= has no time zone; use datetime(…, tzinfo=UTC)",
             ),
             (
@@ -509,10 +530,10 @@ class TestTimer:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: timer(hours="3"),
-        lambda: interrupt(Order, timeout="3"),
-        lambda: interrupt(Order, after=None),
-        lambda: map_each(Ship, over=[1], fan_out="yes"),
+        lambda: timer(hours="3"),  # type: ignore[arg-type]
+        lambda: interrupt(Order, timeout="3"),  # type: ignore[arg-type]
+        lambda: interrupt(Order, after=None),  # type: ignore[arg-type]
+        lambda: map_each(Ship, over=[1], fan_out="yes"),  # type: ignore[call-overload]
     ],
     ids=["timer", "interrupt", "after", "fan_out"],
 )

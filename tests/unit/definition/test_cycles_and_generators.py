@@ -1,9 +1,12 @@
 """Steps that wait for each other, and bodies that are generators."""
 
+# mypy: disable-error-code="empty-body"
+
 from typing import Any
 
 import pytest
-from aioreactor import DefinitionError, Reactor, async_step, from_input, map_each, result, step
+
+from aioreactor import DefinitionError, Failure, Reactor, async_step, from_input, map_each, result, step
 
 
 def problems(**body: Any) -> tuple[str, ...]:
@@ -55,7 +58,7 @@ def test_a_cycle_through_after_results_and_a_map() -> None:
     async def each(self: Any, n: int) -> int: ...
 
     loaded = step(after=["last"])(load)
-    mapped = map_each(over=loaded)(each)
+    mapped = map_each(over=loaded)(each)  # type: ignore[call-overload]
 
     async def last(self: Any, each: Any) -> None: ...
 
@@ -106,13 +109,17 @@ def test_a_diamond_is_no_cycle() -> None:
 def test_a_generator_is_no_step(kind: str) -> None:
     if kind == "sync":
 
-        def one(self: Any) -> Any:
+        def generates(self: Any) -> Any:
             yield 1
+
+        one: Any = generates
 
     else:
 
-        async def one(self: Any) -> Any:
+        async def streams(self: Any) -> Any:
             yield 1
+
+        one = streams
 
     text = "step 'one' is a generator function; use return instead of yield (a map_each source may yield)"
     assert problems(one=step(one)) == (text,)
@@ -143,4 +150,5 @@ async def test_a_body_that_gives_a_coroutine_or_a_generator_has_failed() -> None
 
     for which in (0, 1):
         outcome = await Forgets.run(which=which)
+        assert isinstance(outcome, Failure)
         assert (outcome.ok, outcome.step, type(outcome.error)) == (False, "body", TypeError)

@@ -5,8 +5,9 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import aioreactor
 import pytest
+
+import aioreactor
 from aioreactor import (
     AioreactorError,
     AlreadyResumed,
@@ -186,11 +187,12 @@ def test_outcomes_are_frozen_slotted_and_read_well(outcome: Any, ok: bool, shown
     assert outcome.halted is isinstance(outcome, Halt)
     assert repr(outcome) == shown
     assert not hasattr(outcome, "__dict__")
-    for change in (
+    changes: tuple[Callable[[], None], ...] = (
         lambda: setattr(outcome, "value", 1),
         lambda: setattr(outcome, "new", 1),
         lambda: delattr(outcome, "ok"),
-    ):
+    )
+    for change in changes:
         with pytest.raises(AttributeError, match="is frozen"):
             change()
 

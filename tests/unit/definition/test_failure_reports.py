@@ -3,20 +3,22 @@
 import asyncio
 import json
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
-import aioreactor
 import pytest
+
+import aioreactor
 from aioreactor import Failure, Reactor, step
 from aioreactor.failures import describe, format_traceback, leaves, locate, snippet, type_name
 
 PACKAGE = str(Path(aioreactor.__file__).parent)
 
 
-def caught(call) -> BaseException:  # noqa: ANN001
+def caught(call: Callable[[], object]) -> Exception:
     try:
         call()
-    except BaseException as error:  # noqa: BLE001
+    except Exception as error:
         return error
     raise AssertionError("nothing was raised")
 
@@ -104,7 +106,10 @@ def test_frames_are_dropped_in_groups_too() -> None:
         async def body(self) -> None:
             fails()
 
-    inner = asyncio.run(Breaks.run()).error
+    outcome = asyncio.run(Breaks.run())
+    assert isinstance(outcome, Failure)
+    inner = outcome.error
+    assert isinstance(inner, Exception)
     group = caught(lambda: (_ for _ in ()).throw(ExceptionGroup("several", [inner])))
     text = format_traceback(group)
     assert "ValueError: here" in text

@@ -1,5 +1,7 @@
 """Inputs: defaults, marks, validation of every kind of annotation, and messages for *all* faulty fields."""
 
+# mypy: disable-error-code="empty-body"
+
 import collections
 import dataclasses
 import datetime
@@ -22,6 +24,8 @@ from typing import (
 import msgspec
 import pydantic
 import pytest
+from msgspec import Meta, Struct
+
 from aioreactor import (
     DefinitionError,
     Failure,
@@ -34,7 +38,6 @@ from aioreactor import (
     step,
 )
 from aioreactor.definition.convert import converter_for
-from msgspec import Meta, Struct
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)
@@ -118,9 +121,9 @@ class TestDefaults:
 
     async def test_an_empty_container_is_fresh_for_every_run(self) -> None:
         class Inputs(Reactor[tuple[Any, ...]]):
-            items: list[int] = []  # noqa: RUF012
-            table: dict[str, int] = {}  # noqa: RUF012
-            known: set[int] = set()  # noqa: RUF012
+            items: list[int] = []
+            table: dict[str, int] = {}
+            known: set[int] = set()
 
             @step
             async def read(self) -> tuple[Any, ...]:
@@ -128,6 +131,8 @@ class TestDefaults:
 
             returns = read
 
+        first: Any
+        second: Any
         first, second = await Inputs.run_or_raise(), await Inputs.run_or_raise()
         assert first == second == ([], {}, set())
         assert [one is other for one, other in zip(first, second, strict=True)] == [False, False, False]
@@ -154,8 +159,8 @@ class TestDefaults:
         with pytest.raises(DefinitionError) as caught:
 
             class Bad(Reactor):
-                a: int = "x"
-                b: str = None
+                a: int = "x"  # type: ignore[assignment]
+                b: str = None  # type: ignore[assignment]
                 c: Annotated[int, Meta(ge=1)] = 0
 
         fix = "change the default or the annotation"
@@ -167,8 +172,8 @@ class TestDefaults:
 
     async def test_a_default_arrives_as_what_its_annotation_says(self) -> None:
         class Inputs(Reactor[list[Any]]):
-            when: datetime.date = "2020-01-02"
-            price: decimal.Decimal = "1.5"
+            when: datetime.date = "2020-01-02"  # type: ignore[assignment]
+            price: decimal.Decimal = "1.5"  # type: ignore[assignment]
             rate: float = 1
 
             @step
@@ -203,7 +208,7 @@ class TestDefaults:
 
     def test_an_empty_container_is_fresh_for_every_invocation(self) -> None:
         class Inputs(Reactor):
-            items: list[int] = []  # noqa: RUF012
+            items: list[int] = []
 
         assert Inputs().items is not Inputs().items
 
@@ -218,7 +223,7 @@ async def test_constraints_inside_a_parameters_annotation_are_checked(annotation
         numbers: Any
 
         @step
-        async def use(self, numbers: annotation) -> int:  # type: ignore[valid-type]
+        async def use(self, numbers: annotation) -> int:  # pyright: ignore[reportInvalidTypeForm]
             return 1
 
     assert (await Checks.run(numbers=given)).ok is False
@@ -440,6 +445,7 @@ async def test_output_takes_a_type_or_a_callable() -> None:
 
     good, bad = await Outputs.run(given=3), await Outputs.run(given=0)
     assert good.results == {"typed": 3, "called": 3, "union": 3, "generic": [3]}
+    assert isinstance(bad, Failure)
     assert (bad.step, bad.field_errors) == ("typed", {"*": ["Expected `int` >= 1"]})
 
 
@@ -462,11 +468,11 @@ def test_output_that_is_neither() -> None:
 
 class TestInvocation:
     def test_self_is_read_only(self) -> None:
-        invocation = Checkout(order_id=1)
+        invocation = Checkout(order_id=1)  # type: ignore[call-arg]
         with pytest.raises(AttributeError, match=r"^Checkout.order_id: self is a read-only view of the run's inputs; "):
-            invocation.order_id = 2
+            invocation.order_id = 2  # type: ignore[misc]
         with pytest.raises(AttributeError, match=r"^Checkout.order_id: self is a read-only view of the run's inputs$"):
-            del invocation.order_id
+            del invocation.order_id  # pyright: ignore[reportAttributeAccessIssue]
         assert invocation.order_id == 1
 
     def test_its_repr_hides_secrets(self) -> None:
@@ -490,11 +496,12 @@ class TestInvocation:
         assert await Adds(a=1).run_or_raise() == 3
         assert (await Adds(a=1).with_options(run_id="r-1").run()).run_id == "r-1"
         with pytest.raises(TypeError, match=r"Adds\(…\) has its inputs already"):
-            await Adds(a=1).run(b=3)
+            await Adds(a=1).run(b=3)  # type: ignore[call-arg]
 
     async def test_wrong_values_are_found_by_the_run(self) -> None:
         async with Runtime(Settings(resources={"db": CUSTOM})):
-            outcome = await Checkout(order_id="x", email="a@b", items=[]).run()
+            outcome = await Checkout(order_id="x", email="a@b", items=[]).run()  # type: ignore[arg-type, call-arg]
+        assert isinstance(outcome, Failure)
         assert outcome.field_errors == {"order_id": ["Expected `int`, got `str`"]}
 
 
@@ -520,7 +527,7 @@ def test_the_message_is_that_of_the_first_try() -> None:
 
 def test_an_empty_defaultdict_keeps_its_factory() -> None:
     class Inputs(Reactor):
-        found: dict[str, list[int]] = collections.defaultdict(list)  # noqa: RUF012
+        found: dict[str, list[int]] = collections.defaultdict(list)
 
     one, two = Inputs().found, Inputs().found
     assert one is not two
@@ -538,6 +545,6 @@ def test_a_default_that_becomes_mutable_is_made_each_time() -> None:
 
 @pytest.mark.parametrize("default", [collections.deque(), bytearray()], ids=["deque", "bytes"])
 def test_any_empty_container_is_fresh(default: Any) -> None:
-    made = type("Fine", (Reactor,), {"__module__": __name__, "__annotations__": {"it": Any}, "it": default})
+    made: Any = type("Fine", (Reactor,), {"__module__": __name__, "__annotations__": {"it": Any}, "it": default})
     assert made().it == default
     assert made().it is not default

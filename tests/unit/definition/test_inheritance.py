@@ -1,10 +1,13 @@
 """Subclasses inherit inputs, steps and policy; they override a step by its name and replace policy by keyword."""
 
+# mypy: disable-error-code="empty-body"
+
 from typing import Annotated, Any
 
 import pytest
-from aioreactor import DefinitionError, Lock, Reactor, Redact, Retry, Step, map_each, result, step
 from msgspec import Meta
+
+from aioreactor import DefinitionError, Lock, Reactor, Redact, Retry, Step, map_each, result, step
 
 
 class Base(
@@ -102,7 +105,9 @@ def test_an_override_brings_its_own_undo() -> None:
     class Inherits(WithUndo): ...
 
     assert Without.plan["one"].undo is None
-    assert Inherits.plan["one"].undo.fn is WithUndo.unone
+    undo = Inherits.plan["one"].undo
+    assert undo is not None
+    assert undo.fn is WithUndo.unone
 
 
 def test_steps_of_the_base_are_wired_and_added_behind() -> None:
@@ -195,7 +200,7 @@ def test_an_override_that_breaks_what_reads_it_is_refused() -> None:
 
         class Wrong(Base):
             @step
-            async def first(self, number: int) -> str: ...
+            async def first(self, number: int) -> str: ...  # type: ignore[override]
 
     assert caught.value.problems == (
         "step 'second', parameter 'first': expects int, but the result of 'first' is str; change the annotation, or "
@@ -229,4 +234,5 @@ def test_step_classes_inherit_fields_and_policy() -> None:
     assert [field.name for field in ChargeTwice.__aioreactor_fields__.inputs] == ["account", "amount", "times"]
     assert (node.retry, node.timeout) == (Retry(3), 9)
     assert node.description == ""
+    assert node.body is not None
     assert node.body.fn is Charge.run

@@ -1,8 +1,11 @@
 """A name is one thing; nothing is reserved but what `Reactor` has; names can be pinned."""
 
+# mypy: disable-error-code="empty-body"
+
 from typing import Any
 
 import pytest
+
 from aioreactor import DefinitionError, Lock, Reactor, Step, after, compose, from_input, result, step
 
 RESERVED = ("run", "run_or_raise", "spawn", "enqueue", "with_options", "plan", "runs", "returns", "background")
@@ -79,7 +82,7 @@ def test_an_ordinary_method_cannot_hide_what_a_reactor_has() -> None:
     with pytest.raises(DefinitionError) as caught:
 
         class Hides(Reactor):
-            def run(self) -> None: ...
+            def run(self) -> None: ...  # type: ignore[override]
 
     assert caught.value.problems == ("'run' is what Hides has from Reactor; give the attribute another name",)
 
@@ -103,8 +106,8 @@ def test_a_step_of_a_subclass_cannot_take_the_name_of_an_inherited_input() -> No
     with pytest.raises(DefinitionError) as caught:
 
         class Shares(Base):
-            @step
-            async def load(self) -> int: ...
+            @step  # type: ignore[misc]
+            async def load(self) -> int: ...  # type: ignore[override]
 
     assert caught.value.problems == ("'load' is both an input and a step; rename one",)
 

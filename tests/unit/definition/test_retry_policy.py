@@ -7,6 +7,9 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from aioreactor import (
     ArgumentError,
     DeadlineExceeded,
@@ -18,8 +21,6 @@ from aioreactor import (
     StepCancelled,
     StepTimeout,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_an_error_that_says_that_it_may_be_retried_is_still_filtered() -> None:
     ],
 )
 def test_numbers_that_make_no_sense(given: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with pytest.raises(ValueError) as caught:
         Retry(**given)
     assert str(caught.value) == text
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from aioreactor import (
     Default,
     FanOut,
@@ -30,7 +31,8 @@ class Adds(Reactor[int]):
 
 
 async def test_enqueue_needs_a_store_on_the_class_and_on_an_invocation() -> None:
-    for start in (Adds.enqueue, Adds(a=1).enqueue, Adds.with_options(tags=["t"]).enqueue):
+    starts: tuple[Any, ...] = (Adds.enqueue, Adds(a=1).enqueue, Adds.with_options(tags=["t"]).enqueue)
+    for start in starts:
         with pytest.raises(StoreRequired):
             await (start() if start.__self__._inputs else start(a=1))
 
@@ -43,9 +45,9 @@ async def test_spawn_gives_a_handle_whose_result_is_the_outcome() -> None:
 
 def test_with_options_takes_only_options() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'a'"):
-        Adds.with_options(a=1)
+        Adds.with_options(a=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        Adds(1)
+        Adds(1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Types are compared when the class is created, where both are known; what is not sure is let through."""
 
+# mypy: disable-error-code="empty-body"
+
 import collections
 import dataclasses
 import enum
@@ -7,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequen
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, Protocol, TypedDict, TypeVar, Union
 
 import pytest
-from aioreactor import DefinitionError, Failure, Halt, Reactor, Skipped, from_input, result, step, value
-from aioreactor.definition.annotations import UNKNOWN, Unresolved, text_of
-from aioreactor.plan.types import NoSuchPart, fits, part_of, return_type, without_signals
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
+
+from aioreactor import DefinitionError, Failure, Halt, Reactor, Skipped, from_input, result, step, value
+from aioreactor.definition.annotations import UNKNOWN, Unresolved, text_of
+from aioreactor.plan.types import NoSuchPart, fits, part_of, return_type, without_signals
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)
@@ -65,7 +68,7 @@ class User(Struct):
         return ""
 
     @property
-    def loose(self):
+    def loose(self):  # type: ignore[no-untyped-def]
         return ""
 
     def method(self) -> int:
@@ -88,9 +91,9 @@ FITS: list[tuple[Any, Any]] = [
     (int, T),
     (int, int | str),
     (int | str, str | int | None),
-    (Optional[int], int | None),
-    (Union[int, str], int | str),
-    (None, Optional[int]),
+    (Optional[int], int | None),  # noqa: UP045
+    (Union[int, str], int | str),  # noqa: UP007
+    (None, Optional[int]),  # noqa: UP045
     (None, type(None)),
     (UserId, int),
     (AdminId, UserId),
@@ -124,7 +127,7 @@ FITS: list[tuple[Any, Any]] = [
     (type[int], type[Any]),
     (Box[int], Box[int]),
     (Box, Box[int]),
-    (Box[T], Box[int]),
+    (Box[T], Box[int]),  # type: ignore[valid-type]
     (collections.OrderedDict[str, int], dict[str, int]),
     (Color, Color),
 ]
@@ -180,8 +183,8 @@ def test_a_closed_type_fits_the_literal_of_all_its_values(source: Any, target: A
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        (int, Annotated[int, Meta(ge=1)] | None),
-        (Annotated[int, Meta(ge=1)] | None, int | None),
+        (int, Annotated[int, Meta(ge=1)] | None),  # pyright: ignore[reportOperatorIssue]
+        (Annotated[int, Meta(ge=1)] | None, int | None),  # pyright: ignore[reportOperatorIssue]
         (Annotated[int, "x"], Annotated[int, "x"] | str),
         (Literal["a", 1], str | int),
         (Literal["a", None], str | None),
@@ -195,10 +198,10 @@ def test_members_of_unions_are_compared_one_by_one(source: Any, target: Any) -> 
 KNOWN = st.recursive(
     st.sampled_from([int, str, bytes, bool, None, Animal, Dog, UserId, Literal["a"], Point, User, Color]),
     lambda inner: st.one_of(
-        st.builds(lambda a: list[a], inner),
-        st.builds(lambda a, b: dict[a, b], inner, inner),
-        st.builds(lambda a, b: Union[a, b], inner, inner),
-        st.builds(lambda a, b: tuple[a, b], inner, inner),
+        st.builds(lambda a: list[a], inner),  # type: ignore[valid-type]
+        st.builds(lambda a, b: dict[a, b], inner, inner),  # type: ignore[valid-type]
+        st.builds(lambda a, b: Union[a, b], inner, inner),  # noqa: UP007
+        st.builds(lambda a, b: tuple[a, b], inner, inner),  # type: ignore[valid-type]
     ),
     max_leaves=6,
 )
@@ -209,13 +212,13 @@ def test_every_type_fits_itself_and_unknowns_and_the_union_with_anything(annotat
     assert fits(annotation, annotation)
     assert fits(annotation, Any)
     assert fits(Any, annotation)
-    assert fits(annotation, Union[annotation, bytes])
+    assert fits(annotation, Union[annotation, bytes])  # noqa: UP007
 
 
 @given(KNOWN, KNOWN)
 def test_a_union_fits_exactly_when_both_members_do(left: Any, right: Any) -> None:
     for target in (int | str, Animal | None, list[int] | int):
-        assert fits(Union[left, right], target) == (fits(left, target) and fits(right, target))
+        assert fits(Union[left, right], target) == (fits(left, target) and fits(right, target))  # noqa: UP007
 
 
 @pytest.mark.parametrize(
@@ -299,7 +302,7 @@ def test_what_a_transform_gives() -> None:
 def test_annotations_are_shown_as_a_person_writes_them() -> None:
     class Local: ...
 
-    shown = [text_of(one) for one in (int, Local, list[int], Optional[int], int | None, Any)]
+    shown = [text_of(one) for one in (int, Local, list[int], Optional[int], int | None, Any)]  # noqa: UP045
     assert shown == ["int", "Local", "list[int]", "Optional[int]", "int | None", "Any"]
     assert repr(Unresolved("Later")) == "Later"
 
@@ -325,12 +328,12 @@ def test_every_kind_of_wiring_is_compared() -> None:
                 self,
                 number: str,
                 load: int,
-                whole: int = result(load),
+                whole: int = result(load),  # type: ignore[assignment]
                 part: str = result(load, "point", "x"),
                 given: str = from_input("number"),
                 deep: bytes = from_input("user", "tags", 0),
-                mapped: int = result(load, transform=to_text),
-                fixed: int = value("x"),
+                mapped: int = result(load, transform=to_text),  # type: ignore[assignment]
+                fixed: int = value("x"),  # type: ignore[assignment]
             ) -> None: ...
 
     assert caught.value.problems == (
@@ -354,10 +357,10 @@ def test_what_fits_is_let_through() -> None:
         async def load(self) -> User | Skipped[User] | Halt: ...
 
         @step
-        async def untyped(self): ...
+        async def untyped(self): ...  # type: ignore[no-untyped-def]
 
         @step
-        async def use(
+        async def use(  # type: ignore[no-untyped-def]
             self,
             number: float,
             untyped: int,
@@ -367,7 +370,7 @@ def test_what_fits_is_let_through() -> None:
             fixed: float = value(3),
             nothing: int | None = value(None),
             listed: list[int] = value([1]),
-            free=result(load),  # noqa: ANN001
+            free=result(load),
         ) -> None: ...
 
     assert Fine.plan["use"].deps == (0, 1)

@@ -1,11 +1,14 @@
 """Undo and compensate are registered on the step and wired by the same rules, with two extra names."""
 
+# mypy: disable-error-code="empty-body"
+
 from typing import Any
 
 import pytest
+from msgspec import Struct
+
 from aioreactor import Context, DefinitionError, Reactor, Step, async_step, from_input, map_each, result, step
 from aioreactor.plan.model import Source
-from msgspec import Struct
 
 
 class User(Struct):
@@ -47,6 +50,7 @@ def test_compensate_gets_the_error() -> None:
 
     call = Booking.plan["book"].compensate
     assert sources(call) == {"error": Source.ERROR, "hotel": Source.INPUT}
+    assert call is not None
     assert call.is_async is False
     assert Booking.plan["book"].undo is None
 
@@ -209,7 +213,7 @@ def test_a_generator_as_undo() -> None:
             async def book(self) -> int: ...
 
             @book.undo
-            async def unbook(self):
+            async def unbook(self) -> Any:
                 yield 1
 
     (problem,) = caught.value.problems
@@ -247,10 +251,10 @@ def test_a_function_that_hides_its_own_step(slot: str) -> None:
 
         class Booking(Reactor):
             @step
-            async def book(self) -> int: ...
+            async def book(self) -> int: ...  # pyright: ignore[reportRedeclaration]
 
-            @getattr(book, slot)
-            async def book(self) -> None: ...  # noqa: F811
+            @getattr(book, slot)  # type: ignore[no-redef]
+            async def book(self) -> None: ...
 
     assert caught.value.problems == (
         f"the {slot} function 'book' hides its own step; give it another name, like {slot}_book",
@@ -262,10 +266,10 @@ def test_a_function_that_hides_its_own_pinned_step() -> None:
 
         class Booking(Reactor):
             @step(name="stored")
-            async def book(self) -> int: ...
+            async def book(self) -> int: ...  # pyright: ignore[reportRedeclaration]
 
-            @book.undo
-            async def book(self) -> None: ...  # noqa: F811
+            @book.undo  # type: ignore[no-redef]
+            async def book(self) -> None: ...
 
 
 def test_one_function_may_serve_several_steps_and_stays_a_method() -> None:
@@ -280,8 +284,10 @@ def test_one_function_may_serve_several_steps_and_stays_a_method() -> None:
         @two.undo
         async def unbook(self, result: int) -> None: ...
 
-    assert Booking.plan["one"].undo.fn is Booking.unbook
-    assert Booking.plan["two"].undo.fn is Booking.unbook
+    for name in ("one", "two"):
+        undo = Booking.plan[name].undo
+        assert undo is not None
+        assert undo.fn is Booking.unbook
 
 
 def test_a_finished_step_takes_no_further_undo() -> None:
@@ -365,7 +371,7 @@ def test_what_is_registered_on_the_use_of_a_step_class_counts_or_is_refused(slot
         class Billing(Reactor):
             charge = Charge.step()
 
-            @getattr(charge, slot)
+            @getattr(charge, slot)  # type: ignore[untyped-decorator]
             async def cleanup(self) -> None: ...
 
     except DefinitionError:
@@ -408,7 +414,9 @@ def test_an_elements_undo_and_compensate() -> None:
         @charge.compensate
         async def alert(self, error: BaseException, order: int) -> None: ...
 
-    (element,) = Charges.plan["charge"].element.nodes
+    plan = Charges.plan["charge"].element
+    assert plan is not None
+    (element,) = plan.nodes
     assert sources(element.undo) == {"result": Source.OWN_RESULT, "order": Source.ITEM}
     assert sources(element.compensate) == {"error": Source.ERROR, "order": Source.ITEM}
 

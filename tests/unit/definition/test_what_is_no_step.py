@@ -1,8 +1,11 @@
 """What stands in a class body as if it were a step, and is none; and values of the wrong kind. Each with its fix."""
 
+# mypy: disable-error-code="empty-body"
+
 from typing import Any
 
 import pytest
+
 from aioreactor import (
     Context,
     DefinitionError,
@@ -110,7 +113,7 @@ def test_an_input_with_a_step_as_its_default_is_one_problem() -> None:
 @pytest.mark.parametrize(
     ("item", "problem"),
     [
-        (compose(Trip(hotel="x")), "compose 'node': Trip(…) is an invocation, not a reactor class; give Trip and its"),  # type: ignore[arg-type]
+        (compose(Trip(hotel="x")), "compose 'node': Trip(…) is an invocation, not a reactor class; give Trip and its"),  # type: ignore[call-overload]
         (async_reactor(3), "async_reactor 'node': 3 is not a reactor class; give a subclass of Reactor"),  # type: ignore[arg-type]
         (map_each(3, over=[1]), "map 'node': 3 is not a step class or a reactor class; give one, or decorate a"),  # type: ignore[call-overload]
         (map_each(Charge, over="xs"), "map 'node', over: str is no source of items; give a list, result(…), from"),
@@ -152,7 +155,7 @@ def test_the_result_of_a_step_may_be_no_source_of_items() -> None:
     async def load(self: Any) -> int: ...
 
     loaded = step(load)
-    (problem,) = problems(load=loaded, node=map_each(Charge, over=result(loaded)))
+    (problem,) = problems(load=loaded, node=map_each(Charge, over=result(loaded)))  # pyright: ignore[reportArgumentType]
     assert problem.startswith("map 'node', over: int is no source of items")
 
 
@@ -204,7 +207,7 @@ def test_a_context_without_its_annotation() -> None:
     assert problems(one=step(one)) == (
         "step 'one', parameter 'ctx': nothing provides it. For the run's context annotate it: ctx: Context",
     )
-    assert Context
+    assert Context is not None
 
 
 def test_only_ways_that_work_are_offered() -> None:
@@ -229,7 +232,7 @@ async def test_inputs_and_fields_may_be_named_self() -> None:
     class Odd(Step[int]):
         self: int
 
-        async def run(this) -> int:  # noqa: N805
+        async def run(this) -> int:  # pyright: ignore[reportSelfClsParameterName]
             return this.self
 
     class Uses(Reactor[int]):

@@ -1,11 +1,14 @@
 """Where a parameter's value comes from: explicit marker, input, step, its own default; the context; a resource."""
 
+# mypy: disable-error-code="empty-body"
+
 from typing import Annotated, Any
 
 import pytest
+from msgspec import Meta, Struct
+
 from aioreactor import Context, DefinitionError, Reactor, Resource, from_input, result, step, value
 from aioreactor.plan.model import Arg, Source
-from msgspec import Meta, Struct
 
 
 class User(Struct):
@@ -376,7 +379,7 @@ def test_a_step_as_default_without_result() -> None:
             async def load(self) -> int: ...
 
             @step
-            async def use(self, number: int = load) -> None: ...
+            async def use(self, number: int = load) -> None: ...  # type: ignore[assignment]
 
     assert caught.value.problems == ("step 'use', parameter 'number': the default is a step; write result(load)",)
 
@@ -416,12 +419,12 @@ def test_a_step_object_that_the_class_does_not_have_any_more() -> None:
 
         class Replaced(Reactor):
             @step
-            async def load(self) -> int: ...
+            async def load(self) -> int: ...  # pyright: ignore[reportRedeclaration]
 
             old = result(load)
 
-            @step
-            async def load(self) -> int: ...  # noqa: F811
+            @step  # type: ignore[no-redef]
+            async def load(self) -> int: ...
 
             @step
             async def use(self, number: int = old) -> None: ...
@@ -472,7 +475,7 @@ def test_a_transform_that_cannot_be_called() -> None:
             async def load(self) -> int: ...
 
             @step
-            async def use(self, number: int = result(load, transform=3)) -> None: ...
+            async def use(self, number: int = result(load, transform=3)) -> None: ...  # type: ignore[call-overload]
 
 
 def test_wires_read_as_they_were_written() -> None:

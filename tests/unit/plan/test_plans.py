@@ -1,11 +1,16 @@
 """A compiled plan: dependencies, fingerprint, what needs a store, what it asks of the runtime."""
 
+# mypy: disable-error-code="empty-body"
+
 import subprocess
 import sys
 import textwrap
 from typing import Annotated, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from aioreactor import (
     DefinitionError,
     Lock,
@@ -30,8 +35,6 @@ from aioreactor import (
     timer,
 )
 from aioreactor.plan.graph import dependants_of, find_cycle, upstream
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 class Db: ...
@@ -49,7 +52,8 @@ def made(*steps: tuple[str, list[str]], name: str = "made", **options: Any) -> P
         return step(after=before)(body)
 
     body = {label: one(before) for label, before in steps}
-    return type("Made", (Reactor,), {"__module__": __name__, **body}, name=name, **options).plan
+    reactor: type[Reactor[Any]] = type("Made", (Reactor,), {"__module__": __name__, **body}, name=name, **options)
+    return reactor.plan
 
 
 def test_a_plan_is_a_sized_iterable_of_its_nodes_by_name() -> None:
@@ -169,7 +173,7 @@ def test_a_fingerprint_changes_with_a_nested_reactor() -> None:
     assert nested("a") != nested("b")
 
 
-class Step_(Step[int]):  # noqa: N801
+class Step_(Step[int]):
     n: int
 
     async def run(self) -> int:
@@ -219,7 +223,7 @@ REASONS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 async def test_what_needs_a_store_is_known_and_refused_before_anything_runs(
     options: dict[str, Any], body: dict[str, Any], reason: str
 ) -> None:
-    reactor = type("Made", (Reactor,), {"__module__": __name__, **body}, **options)
+    reactor: type[Reactor[Any]] = type("Made", (Reactor,), {"__module__": __name__, **body}, **options)
     assert reactor.plan.store_reasons == (reason,)
     async with Runtime(Settings()):
         with pytest.raises(StoreRequired) as caught:

@@ -43,7 +43,7 @@ def made_failure() -> Failure:
 
 
 @pytest.mark.parametrize("annotation", [None, Failure, Failure | Money, Money | Failure | None, Any])
-def test_a_failure_comes_back_with_all_that_people_read(annotation):
+def test_a_failure_comes_back_with_all_that_people_read(annotation: Any) -> None:
     failure = made_failure()
     codec = codec_for() if annotation is None else codec_for(annotation)
     data = codec.encode(failure)
@@ -55,6 +55,7 @@ def test_a_failure_comes_back_with_all_that_people_read(annotation):
     assert found.error_type == "ValueError"
     assert found.traceback == failure.traceback
     assert found.location == failure.location
+    assert found.location is not None
     assert found.location.function == "raised"
     assert [repr(error) for error in found.errors][1:] == ["KeyError('first')", "ValueError('other')"]
     assert found.errors[0] is found.error
@@ -68,7 +69,7 @@ def test_a_failure_comes_back_with_all_that_people_read(annotation):
     assert found.summary() == failure.summary()
 
 
-def test_a_failure_stored_twice_is_the_same():
+def test_a_failure_stored_twice_is_the_same() -> None:
     once = decode(encode(made_failure(), Failure), Failure)
     twice = decode(encode(once, Failure), Failure)
     assert twice.to_dict() | {"inputs": 0} == once.to_dict() | {"inputs": 0}
@@ -86,7 +87,7 @@ def test_a_failure_stored_twice_is_the_same():
     ],
     ids=lambda outcome: type(outcome).__name__,
 )
-def test_outcomes_come_back_with_and_without_annotation(outcome):
+def test_outcomes_come_back_with_and_without_annotation(outcome: Any) -> None:
     for annotation in (Any, type(outcome), list[Any]):
         value = [outcome] if annotation == list[Any] else outcome
         back = decode(encode(value, annotation), annotation)
@@ -96,7 +97,7 @@ def test_outcomes_come_back_with_and_without_annotation(outcome):
         assert (found.run_id, found.trace) == (outcome.run_id, outcome.trace)
 
 
-def test_the_values_of_outcomes_have_their_types():
+def test_the_values_of_outcomes_have_their_types() -> None:
     results = MapResults(
         [Success(MONEY), Failure(ValueError("x"), attempts=2), Skipped(Card("1", dt.date(2020, 1, 1)))]
     )
@@ -110,7 +111,7 @@ def test_the_values_of_outcomes_have_their_types():
     assert decode(encode(nested, dict[str, list[Success[Money]]]), dict[str, list[Success[Money]]]) == nested
 
 
-def test_an_outcome_of_another_kind_is_refused():
+def test_an_outcome_of_another_kind_is_refused() -> None:
     with pytest.raises(SerializationError, match="Halt is no Success"):
         encode(Halt("x"), Success[int])
     with pytest.raises(SerializationError, match="'Halt' is no Success"):
@@ -122,7 +123,7 @@ def test_an_outcome_of_another_kind_is_refused():
 # ------------------------------------------------------------------ versions
 
 
-def test_a_newer_format_is_refused_and_an_older_one_is_read():
+def test_a_newer_format_is_refused_and_an_older_one_is_read() -> None:
     assert unstamp(stamp(b"\x01")) == b"\x01"
     assert unstamp(b"\x01") == b"\x01"
     assert unstamp(bytes((0xC1, 0)) + b"\x01") == b"\x01"
@@ -134,12 +135,12 @@ def test_a_newer_format_is_refused_and_an_older_one_is_read():
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\xc1\x01"])
-def test_a_record_cut_off_is_refused(data):
+def test_a_record_cut_off_is_refused(data: bytes) -> None:
     with pytest.raises(SerializationError):
         unstamp(data)
 
 
-def test_an_unknown_extension_is_refused():
+def test_an_unknown_extension_is_refused() -> None:
     import msgspec
 
     with pytest.raises(SerializationError, match="extension type 99 is not known here"):
@@ -164,7 +165,7 @@ class Xor:
         return bytes(byte ^ self.key for byte in data[1:])
 
 
-def test_marked_fields_are_encrypted_and_the_others_are_not():
+def test_marked_fields_are_encrypted_and_the_others_are_not() -> None:
     codec = FieldsCodec({"order": str, "card": Annotated[str, Redact], "who": Secretive}, redacted=["card"])
     values = {"order": "order-7", "card": "4242-4242", "who": Secretive("ann", "tok-9")}
     data = codec.encode(values, cipher=Xor())
@@ -177,7 +178,7 @@ def test_marked_fields_are_encrypted_and_the_others_are_not():
     assert codec.decode(plain, cipher=Xor()) == values, "stored before there was a cipher"
 
 
-def test_a_result_with_a_marked_field_inside_is_encrypted():
+def test_a_result_with_a_marked_field_inside_is_encrypted() -> None:
     codec = codec_for(list[Secretive])
     assert codec.secret
     data = codec.store([Secretive("ann", "tok-9")], step="a", cipher=Xor())
@@ -186,7 +187,7 @@ def test_a_result_with_a_marked_field_inside_is_encrypted():
     assert not codec_for(Money).secret
 
 
-def test_without_the_right_cipher_the_reason_is_clear():
+def test_without_the_right_cipher_the_reason_is_clear() -> None:
     codec = codec_for(Secretive)
     data = codec.store(Secretive("ann", "t"), step="pay", cipher=Xor())
     with pytest.raises(SerializationError, match="step 'pay': is encrypted; configure the cipher"):
@@ -199,7 +200,7 @@ def test_without_the_right_cipher_the_reason_is_clear():
 # ------------------------------------------------------------------ fields
 
 
-def test_a_field_that_cannot_be_stored_is_named():
+def test_a_field_that_cannot_be_stored_is_named() -> None:
     codec = FieldsCodec({"a": int, "b": Money})
     with pytest.raises(SerializationError, match="input 'b'"):
         codec.encode({"a": 1, "b": "x"})
@@ -209,6 +210,6 @@ def test_a_field_that_cannot_be_stored_is_named():
         codec.decode(b"\xff")
 
 
-def test_fields_that_are_not_declared_any_more_are_left_out():
+def test_fields_that_are_not_declared_any_more_are_left_out() -> None:
     data = FieldsCodec({"a": int, "b": Money}).encode({"a": 1, "b": MONEY})
     assert FieldsCodec({"a": int}).decode(data) == {"a": 1}

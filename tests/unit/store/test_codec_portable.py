@@ -6,6 +6,7 @@ import datetime as dt
 import uuid
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ from tests.unit.store.types_kit import Color, Level, Money, Text
         [float("inf"), b"\xff", True],
     ],
 )
-def test_builtin_types_are_kept(value):
+def test_builtin_types_are_kept(value: Any) -> None:
     assert difference(value, unpack_plain(pack_plain(portable(value))), Mode.EXACT) is None
 
 
@@ -50,14 +51,14 @@ def test_builtin_types_are_kept(value):
         ({None: 1, 2.5: 2}, {"None": 1, "2.5": 2}),
     ],
 )
-def test_other_types_come_back_plain(value, back):
+def test_other_types_come_back_plain(value: Any, back: Any) -> None:
     assert unpack_plain(pack_plain(portable(value))) == back
 
 
 @pytest.mark.parametrize(
     "content", [("object", 1), ("tuple",), 5, (1, 2), ("eval", "1"), ("int", "x"), ("timedelta", 5)]
 )
-def test_only_listed_types_are_built(content):
+def test_only_listed_types_are_built(content: Any) -> None:
     import msgspec
 
     with pytest.raises(SerializationError):

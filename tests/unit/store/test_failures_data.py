@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -28,7 +30,7 @@ def raised(error: BaseException) -> BaseException:
         return caught
 
 
-def back(error: BaseException, **options) -> BaseException:
+def back(error: BaseException, **options: Any) -> Any:
     return unpack_failure(pack_failure(error, **options))
 
 
@@ -36,7 +38,7 @@ CALLS: list[str] = []
 
 
 class Declined(Exception):
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args: Any, **kwargs: Any) -> Declined:
         CALLS.append("new")
         return super().__new__(cls, *args)
 
@@ -49,8 +51,10 @@ class Declined(Exception):
 
 
 class Broken(Exception):
+    connection: Any
+
     def __str__(self) -> str:
-        return self.connection.name
+        return str(self.connection.name)
 
 
 class Net(OSError):
@@ -98,8 +102,8 @@ LIBRARY = [
 ]
 
 
-def test_every_library_error_is_in_this_table():
-    def tree(cls):
+def test_every_library_error_is_in_this_table() -> None:
+    def tree(cls: type[AioreactorError]) -> Iterator[type[AioreactorError]]:
         yield cls
         for sub in cls.__subclasses__():
             if sub.__module__ == library.__name__:
@@ -109,7 +113,7 @@ def test_every_library_error_is_in_this_table():
 
 
 @pytest.mark.parametrize("error", LIBRARY, ids=lambda error: type(error).__name__)
-def test_library_errors_keep_class_text_and_typed_fields(error):
+def test_library_errors_keep_class_text_and_typed_fields(error: BaseException) -> None:
     found = back(error)
     assert type(found) is type(error)
     assert str(found) == str(error)
@@ -144,7 +148,7 @@ def test_library_errors_keep_class_text_and_typed_fields(error):
     ],
     ids=repr,
 )
-def test_builtin_errors_come_back_whole(error):
+def test_builtin_errors_come_back_whole(error: BaseException) -> None:
     found = back(error)
     assert type(found) is type(error)
     assert (str(found), found.args) == (str(error), error.args)
@@ -152,7 +156,7 @@ def test_builtin_errors_come_back_whole(error):
         assert getattr(found, name, None) == getattr(error, name, None)
 
 
-def test_a_users_error_comes_back_without_running_any_of_its_code():
+def test_a_users_error_comes_back_without_running_any_of_its_code() -> None:
     error = Declined(5, hint="card")
     CALLS.clear()
     found = back(error)
@@ -161,11 +165,11 @@ def test_a_users_error_comes_back_without_running_any_of_its_code():
     assert (found.code, found.hint, found.parts, str(found)) == (5, "card", (1, {2, 3}), "declined with 5")
 
 
-def test_a_class_that_is_not_reachable_by_name_comes_back_as_a_stand_in():
+def test_a_class_that_is_not_reachable_by_name_comes_back_as_a_stand_in() -> None:
     class Local(Exception):
         pass
 
-    error = Local("text", 1)
+    error: Any = Local("text", 1)
     error.amount = 5
     found = back(raised(error))
     assert type(found) is RemoteError
@@ -178,7 +182,7 @@ def test_a_class_that_is_not_reachable_by_name_comes_back_as_a_stand_in():
     assert (again.error_type, str(again), again.attributes) == (found.error_type, str(found), found.attributes)
 
 
-def test_nothing_is_imported_for_a_stored_name():
+def test_nothing_is_imported_for_a_stored_name() -> None:
     script = (
         "import sys; from aioreactor.store.failures_data import ErrorData; "
         "from aioreactor.store.failures_revive import failure_from_data; "
@@ -210,14 +214,14 @@ def test_nothing_is_imported_for_a_stored_name():
         (__name__, "Declined.__dict__"),
     ],
 )
-def test_only_exception_classes_under_their_own_name_are_found(module, name):
+def test_only_exception_classes_under_their_own_name_are_found(module: str, name: str) -> None:
     assert find_class(module, name) is None
 
 
-def test_a_modules_getattr_is_not_called(monkeypatch):
-    module = types.ModuleType("lazy_one")
+def test_a_modules_getattr_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("lazy_one")
 
-    def lazy(name: str):
+    def lazy(name: str) -> Any:
         raise AssertionError("asked")
 
     module.__getattr__ = lazy
@@ -225,7 +229,7 @@ def test_a_modules_getattr_is_not_called(monkeypatch):
     assert find_class("lazy_one", "Error") is None
 
 
-def test_traceback_and_location_are_kept_as_text():
+def test_traceback_and_location_are_kept_as_text() -> None:
     error = raised(Declined(5, hint="x"))
     text, place = format_traceback(error), locate(error)
     found = back(error)
@@ -233,19 +237,20 @@ def test_traceback_and_location_are_kept_as_text():
     assert format_traceback(found) == text
     assert "raise error" in text
     assert locate(found) == place
+    assert place is not None
     assert place.function == "raised"
     assert origin_of(error) is None
     assert format_traceback(back(found)) == text
 
 
-def test_raising_it_here_does_not_move_its_origin():
+def test_raising_it_here_does_not_move_its_origin() -> None:
     found = back(raised(ValueError("x")))
     place = locate(found)
     raised(found)
     assert locate(found) == place
 
 
-def test_causes_contexts_and_notes_are_kept():
+def test_causes_contexts_and_notes_are_kept() -> None:
     try:
         try:
             raise KeyError("inner")
@@ -262,14 +267,14 @@ def test_causes_contexts_and_notes_are_kept():
         try:
             raise KeyError("inner")
         except KeyError:
-            raise ValueError("outer")
+            raise ValueError("outer")  # noqa: B904
     except ValueError as caught:
         found = back(caught)
     assert found.__cause__ is None
     assert repr(found.__context__) == "KeyError('inner')"
 
 
-def test_a_long_or_circular_chain_is_cut():
+def test_a_long_or_circular_chain_is_cut() -> None:
     error = first = ValueError("0")
     for number in range(50):
         following = ValueError(str(number))
@@ -284,13 +289,14 @@ def test_a_long_or_circular_chain_is_cut():
     assert str(back(one).__cause__) == "2"
 
 
-def test_groups_keep_their_members_and_class():
+def test_groups_keep_their_members_and_class() -> None:
     error = raised(Group("several", [Declined(1, hint="a"), ExceptionGroup("in", [ValueError("x")])]))
     found = back(error)
     assert type(found) is Group
     assert found.message == "several"
     assert [type(leaf) for leaf in found.exceptions] == [Declined, ExceptionGroup]
-    assert found.exceptions[0].code == 1
+    leaf: Any = found.exceptions[0]
+    assert leaf.code == 1
     assert locate(found) == locate(error)
     assert type(back(BaseExceptionGroup("b", [KeyboardInterrupt()]))) is BaseExceptionGroup
 
@@ -302,13 +308,13 @@ def test_groups_keep_their_members_and_class():
     assert type_name(found).endswith("LocalGroup")
 
 
-def test_a_huge_group_is_bounded():
+def test_a_huge_group_is_bounded() -> None:
     found = back(ExceptionGroup("many", [ValueError(str(n)) for n in range(10_000)]))
     assert len(found.exceptions) == 64
 
 
-def test_what_cannot_be_encoded_is_dropped_and_named():
-    error = Declined(5, hint="x")
+def test_what_cannot_be_encoded_is_dropped_and_named() -> None:
+    error: Any = Declined(5, hint="x")
     error.connection = object()
     error.huge = "x" * 100_000
     error.args = ("a", object())
@@ -321,7 +327,7 @@ def test_what_cannot_be_encoded_is_dropped_and_named():
     assert "object object" in found.args[1]
 
 
-def test_an_error_whose_text_raises_is_stored_all_the_same():
+def test_an_error_whose_text_raises_is_stored_all_the_same() -> None:
     error = Broken()
     assert "whose text cannot be had" in describe(back(error))
 
@@ -332,14 +338,14 @@ def test_an_error_whose_text_raises_is_stored_all_the_same():
     assert describe(back(error)) == f"{__name__}.Broken: db"
 
 
-def test_texts_are_bounded_and_always_encodable():
+def test_texts_are_bounded_and_always_encodable() -> None:
     error = raised(ValueError("x" * 1_000_000 + "\ud800"))
     data = pack_failure(error)
     assert len(data) < 4 * MAX_TRACEBACK
     assert "characters left out" in describe(unpack_failure(data))
 
 
-def test_failures_inside_failures_do_not_multiply():
+def test_failures_inside_failures_do_not_multiply() -> None:
     error: BaseException = raised(ValueError("deep"))
     for _ in range(30):
         try:
@@ -349,11 +355,11 @@ def test_failures_inside_failures_do_not_multiply():
     assert len(pack_failure(error)) < 600_000
 
 
-def test_secrets_are_taken_out_of_everything():
+def test_secrets_are_taken_out_of_everything() -> None:
     class Request(Struct):
         token: str
 
-    error = Declined(5, hint="tok-secret")
+    error: Any = Declined(5, hint="tok-secret")
     error.request = Request("tok-secret")
     error.raw = b"tok-secret"
     error.args = ("uses tok-secret", ["tok-secret"])
@@ -361,33 +367,35 @@ def test_secrets_are_taken_out_of_everything():
     error.__cause__ = ValueError("tok-secret")
     data = pack_failure(raised(error), scrub=lambda text: text.replace("tok-secret", "[redacted]"))
     assert b"tok-secret" not in data
-    assert unpack_failure(data).request == {"token": "[redacted]"}
+    unpacked: Any = unpack_failure(data)
+    assert unpacked.request == {"token": "[redacted]"}
     clean = back(error, scrub=lambda text: text)
     assert clean.parts == (1, {2, 3})
 
 
-def test_structs_in_attributes_come_back_as_plain_data():
+def test_structs_in_attributes_come_back_as_plain_data() -> None:
     from decimal import Decimal
 
-    error = ValueError("x")
+    error: Any = ValueError("x")
     error.price = Money(Decimal("1.5"), "E")
     assert back(error).price == {"amount": "1.5", "currency": "E"}
 
 
-def test_dunder_attributes_are_not_taken_from_stored_data():
+def test_dunder_attributes_are_not_taken_from_stored_data() -> None:
     data = failure_to_data(ValueError("x"))
     data.attributes = {"__class__": 1, "__cause__": 2, "ok": 3}
-    found = failure_from_data(data)
+    found: Any = failure_from_data(data)
     assert found.ok == 3
     assert "__class__" not in found.__dict__
     assert "__cause__" not in found.__dict__
 
 
-def test_a_remote_error_survives_copying_and_raising():
+def test_a_remote_error_survives_copying_and_raising() -> None:
     import copy
 
     error = RemoteError("app.Declined", "no", {"code": 1})
     twin = copy.copy(error)
     assert (twin.error_type, twin.attributes, str(twin)) == ("app.Declined", {"code": 1}, "no")
     assert repr(error) == "RemoteError('app.Declined', 'no')"
-    assert aioreactor and os
+    assert aioreactor
+    assert os

@@ -151,7 +151,7 @@ class Strict(pydantic.BaseModel):
     alias: int = pydantic.Field(1, alias="theAlias")
     url: pydantic.AnyUrl = pydantic.AnyUrl("https://example.org/x")
 
-    @pydantic.computed_field
+    @pydantic.computed_field  # type: ignore[prop-decorator]
     @property
     def double(self) -> int:
         return self.alias * 2
@@ -246,7 +246,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
     ("newtypes", dict[UserId, list[UserId]], {UserId(4): [UserId(5)]}),
     ("literal", Literal["a", 1, None], 1),
     ("literal enum", Literal[Color.RED, "x"], Color.RED),
-    ("optional", Optional[Point], None),
+    ("optional", Optional[Point], None),  # noqa: UP045
     ("annotated", Annotated[int, Meta(ge=0)], 4),
     ("annotated union", Annotated[Money | Card, "doc"], Money(Decimal(1), "E")),
     ("pydantic", Pet, Pet(name="a", tags={"x"}, at=dt.datetime(2024, 1, 1), raw=b"\xff", by_id={U: 2**70})),
