@@ -1,5 +1,7 @@
 """aioreactor: an asyncio-native workflow engine for business transactions that span several systems."""
 
+from typing import Any as _Any
+
 from aioreactor import runtime as _runtime
 from aioreactor.definition.composite import after, async_reactor, before, compose, interrupt, map_each, timer
 from aioreactor.definition.markers import Default, Page, Resource, Value
@@ -72,6 +74,16 @@ _seams.launcher = _runtime.current_runtime
 __version__ = "0.1.0"
 
 runs = Runs()
+
+
+def __getattr__(name: str) -> _Any:
+    """What needs arq is imported when it is asked for."""
+    if name in {"worker_settings", "functions", "cron_jobs"}:
+        from aioreactor import workers
+
+        return getattr(workers, name)
+    raise AttributeError(f"module 'aioreactor' has no attribute {name!r}")
+
 
 __all__ = [
     "AioreactorError",

@@ -20,6 +20,7 @@ from aioreactor.engine.ports import Environment, Fate
 from aioreactor.engine.recovery import restoring
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import (
+    AioreactorError,
     IdempotencyConflict,
     NotResumable,
     OwnershipLost,
@@ -58,6 +59,16 @@ def run_id_of(plan: Plan, options: Mapping[str, Any]) -> str | None:
     return run_id_for_key(plan.name, key) if key is not None else given
 
 
+class HandedBack(AioreactorError):
+    """This process is told to end: the execution stopped where it was, for another worker to go on with."""
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
+
+
 async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.CancelledError | None]:
     """Wait for the end of ``work`` even when cancelled; gives the cancellation instead of raising it.
 
@@ -82,6 +93,7 @@ class DurableRuns:
         self.environment = environment
         self.client = StoreClient(settings.redis_url, retry_for=settings.store_retry_for)
         self.store = RunStore(self.client, prefix=settings.key_prefix)
+        self._executing_here: dict[str, Execution] = {}
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
 
     def _keeper(self) -> LeaseKeeper:
@@ -142,7 +154,7 @@ class DurableRuns:
             execution.note_cancel(cancelled)
         return await self._executing(created.claim, journal, execution.run(view, inputs))
 
-    def _new(self, plan: Plan, inputs: bytes, options: Mapping[str, Any]) -> NewRun:
+    def _new(self, plan: Plan, inputs: bytes, options: Mapping[str, Any], due_ms: int = 0) -> NewRun:
         deadline = plan.options.deadline if plan.options.deadline is not None else self.environment.deadline
         return NewRun(
             reactor=plan.name,
@@ -150,6 +162,7 @@ class DurableRuns:
             version=str(plan.options.version or ""),
             fingerprint=plan.fingerprint,
             deadline_ms=None if deadline is None else max(1, int(deadline * 1000)),
+            due_ms=due_ms,
             tags=tuple(options.get("tags") or ()),
         )
 
@@ -165,6 +178,7 @@ class DurableRuns:
         journal = RunJournal(self.store, claim, hold, codec, encode_outcome, retention_ms=max(1, int(retention * 1000)))
         execution = Execution(self.environment, plan, run_id, journal)
         journal.scrubber = lambda: execution.scrubber
+        self._executing_here[run_id] = execution
         return execution, journal
 
     async def _executing(
@@ -173,11 +187,19 @@ class DurableRuns:
         try:
             return await work
         finally:
+            self._executing_here.pop(claim.run_id, None)
             journal.let_go()
 
     async def _attach(
         self, plan: Plan, run_id: str, existing: Exists, key: str, options: Mapping[str, Any]
     ) -> Outcome[Any]:
+        await self._check_same(plan, run_id, existing, key, options)
+        await self.store.wait_done(run_id)
+        return await self.outcome(run_id, plan)
+
+    async def _check_same(
+        self, plan: Plan, run_id: str, existing: Exists, key: str, options: Mapping[str, Any]
+    ) -> None:
         row = await self.store.peek(run_id)
         if row is not None and row.reactor not in {plan.name, *plan.options.aliases}:
             raise IdempotencyConflict(key, f"by {row.reactor}")
@@ -185,8 +207,38 @@ class DurableRuns:
             raise IdempotencyConflict(key)
         if options.get("on_conflict") == "reject":
             raise IdempotencyConflict(key, 'and on_conflict="reject" was asked for')
-        await self.store.wait_done(run_id)
-        return await self.outcome(run_id, plan)
+
+    async def create(
+        self, plan: Plan, run_id: str, inputs: Mapping[str, Any], options: Mapping[str, Any], *, due_ms: int = 0
+    ) -> bool:
+        """Create the run for a worker to execute; whether it is new, rather than one that has this id already.
+
+        Raises:
+            IdempotencyConflict: it exists with other inputs (or at all, with ``on_conflict="reject"``).
+            SerializationError: the inputs cannot be stored.
+            StoreError: the store is away.
+
+        Cancellation: it was created, or not; if it was, the sweeper rings for it.
+        """
+        new = self._new(plan, self._codec().inputs(plan, inputs), options, due_ms)
+        replace = _REPLACEABLE if options.get("on_conflict") == "replace" else ()
+        created = await self.store.create(run_id, new, replace=replace)
+        if isinstance(created, Exists):
+            await self._check_same(plan, run_id, created, options.get("idempotency_key") or run_id, options)
+            return False
+        return True
+
+    async def finished(self, run_id: str, timeout: float | None) -> Outcome[Any]:
+        """The outcome of a run, once it has ended; pushed, not polled.
+
+        Raises:
+            RunNotFound: there is no such run (any more).
+            TimeoutError: it took longer than ``timeout`` seconds.
+
+        Cancellation: only the wait ends.
+        """
+        await self.store.wait_done(run_id, timeout)
+        return await self.outcome(run_id)
 
     # ------------------------------------------------------------------ looking
 
@@ -251,11 +303,52 @@ class DurableRuns:
         Raises:
             PlanChanged: the code does not fit the run; it is kept, and left alone.
         """
-        claim = await self.store.take(run_id, LIVE, ttl_ms=self._ttl_ms())
+        claim = await self._take(run_id)
+        return None if claim is None else await self._resume(claim, None)
+
+    async def _take(self, run_id: str) -> Claim | None:
+        """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
+        row = await self.store.peek(run_id)
+        if row is None or row.status not in LIVE:
+            return None
+        status: Status | None = "running" if row.status == "pending" else None
+        claim = await self.store.take(run_id, (row.status,), ttl_ms=self._ttl_ms(), status=status)
         if not isinstance(claim, Claim):
             return None
-        note(logger, logging.WARNING, "run_recovered", run_id=run_id)
-        return await self._resume(claim, None)
+        if row.status != "pending":
+            note(logger, logging.WARNING, "run_recovered", run_id=run_id)
+        return claim
+
+    async def carry_on(self, run_id: str, delivery: str) -> None:
+        """What a worker does with a run that a job brought: execute it here, unless it lives elsewhere or is over.
+
+        Never raises; what comes of the run is in the store.
+
+        Cancellation: the execution stops where it was and the run is let go, for another worker.
+        """
+        try:
+            claim = await self._take(run_id)
+            if claim is not None:
+                await self._carry(claim)
+        except (PlanChanged, OwnershipLost, HandedBack) as error:
+            note(logger, logging.WARNING, "run_left", str(error), run_id=run_id, delivery=delivery)
+        except Exception as error:
+            note(logger, logging.ERROR, "carry_failed", repr(error), run_id=run_id, delivery=delivery)
+
+    async def _carry(self, claim: Claim) -> None:
+        task = asyncio.ensure_future(self._resume(claim, None))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await self._hand_back(claim, task)
+
+    async def _hand_back(self, claim: Claim, task: asyncio.Task[Outcome[Any]]) -> None:
+        execution = self._executing_here.get(claim.run_id)
+        if execution is not None:
+            execution.lose(HandedBack(f"run {claim.run_id} is handed back"))
+        _, _ = await despite_cancel(_ended(task))
+        if not claim.ended and not claim.lost:
+            await despite_cancel(self.store.release(claim))
 
     async def recovered(self, run_id: str) -> bool:
         """Go on with a run, whatever comes of it; whether it was this process that did."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioreactor.engine.ending import cancelled_outcome
+from aioreactor.errors import NotAvailable
 from aioreactor.results import Outcome
 from aioreactor.trace import Status
 
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 class RunHandle(Generic[T]):
-    """A run started by ``spawn``: its id, its outcome, its status, and a way to cancel it."""
+    """A run started by ``spawn`` or ``enqueue``: its id, its outcome, its status, and a way to cancel it."""
 
     __slots__ = ("_durable", "_execution", "_outcome", "_task", "reactor", "run_id")
 
@@ -48,7 +49,10 @@ class RunHandle(Generic[T]):
         """
         if self._outcome is not None:
             return self._outcome
-        assert self._task is not None
+        if self._task is None:
+            assert self._durable is not None
+            self._outcome = await self._durable.finished(self.run_id, timeout)
+            return self._outcome
         done, _ = await asyncio.wait({self._task}, timeout=timeout)
         if not done:
             raise TimeoutError(f"run {self.run_id} has no outcome after {timeout:g} s; it goes on")
@@ -68,8 +72,7 @@ class RunHandle(Generic[T]):
         """The run's status now."""
         if self._outcome is not None:
             return self._outcome.status
-        assert self._task is not None
-        if self._task.done():
+        if self._task is not None and self._task.done():
             return (await self._settled(self._task)).status
         if self._durable is not None:
             row = await self._durable.store.peek(self.run_id)
@@ -80,12 +83,17 @@ class RunHandle(Generic[T]):
     async def cancel(self, reason: str = "cancelled through its handle") -> None:
         """Cancel the run as its ``on_cancel`` says, and wait until that is done. Harmless when it has ended.
 
+        Raises:
+            NotAvailable: a worker executes it.
+
         Cancellation: the run is cancelled all the same.
         """
+        if self._task is None and self._outcome is None:
+            raise NotAvailable("cancelling a run that a worker executes")
         if self._task is not None and not self._task.done():
             self._task.cancel(reason)
             await asyncio.wait({self._task})
 
     def __repr__(self) -> str:
-        state: Any = "ended" if self._task is None or self._task.done() else "running"
+        state = "ended" if self._outcome is not None or (self._task is not None and self._task.done()) else "running"
         return f"<RunHandle {self.run_id} of {self.reactor}: {state}>"

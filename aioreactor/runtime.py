@@ -32,6 +32,37 @@ from aioreactor.runs import Runs
 from aioreactor.settings import Settings
 
 
+def _due_ms(options: Mapping[str, Any]) -> int:
+    """How long from now a run is to start.
+
+    Raises:
+        ValueError: both ``delay`` and ``at`` are given, ``at`` has no time zone, or ``delay`` is negative.
+    """
+    delay, at = options.get("delay"), options.get("at")
+    if delay is not None and at is not None:
+        raise ValueError("give delay= or at=, not both")
+    if at is not None:
+        if at.tzinfo is None:
+            raise ValueError("at= has no time zone; use datetime(…, tzinfo=UTC)")
+        delay = max(0.0, at.timestamp() - time.time())
+    if delay is not None and delay < 0:
+        raise ValueError(f"delay={delay}: seconds from 0")
+    return int((delay or 0) * 1000)
+
+
+def _check_importable(plan: Plan) -> None:
+    """A worker has to find the class.
+
+    Raises:
+        DefinitionError: it is defined in ``__main__``, which means something else in a worker.
+    """
+    if plan.reactor.__module__ == "__main__" and plan.options.name is None:
+        raise DefinitionError(
+            plan.reactor.__qualname__,
+            ["it is defined in __main__, where no worker finds it; move it to a module that both import"],
+        )
+
+
 def new_run_id() -> str:
     """32 hex digits: milliseconds since the epoch first, so that ids sort by time; the rest random."""
     return f"{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
@@ -50,6 +81,8 @@ class Runtime:
         self._token: Token[Runtime | None] | None = None
         self._environment = self._make_environment()
         self._durable: DurableRuns | None = None
+        self.worker_context: Mapping[Any, Any] = {}
+        """Inside a worker: what its start-up hook put into arq's ``ctx``; its entries are resources, too."""
 
     @property
     def durable(self) -> DurableRuns | None:
@@ -120,7 +153,7 @@ class Runtime:
         return found
 
     def _find_resource(self, name: str, annotation: Any) -> Any:
-        given = self.settings.resources
+        given = {**self.worker_context, **self.settings.resources}
         if name in given:
             return given[name]
         kind = strip(annotation)
@@ -149,7 +182,7 @@ class Runtime:
 
     # ------------------------------------------------------------------ starting
 
-    def _prepare(self, reactor: type[Reactor[Any]], options: Mapping[str, Any]) -> Plan:
+    def _prepare(self, reactor: type[Reactor[Any]], options: Mapping[str, Any], *, dispatched: bool = False) -> Plan:
         """Everything that has to hold before anything runs.
 
         Raises:
@@ -159,11 +192,14 @@ class Runtime:
         plan = reactor.plan
         if plan.unresolved:
             plan.check()
-        self._check_store(plan, options)
-        self._check_resources(plan)
+        self._check_store(plan, options, dispatched=dispatched)
+        if dispatched:
+            _check_importable(plan)
+        else:
+            self._check_resources(plan)
         return plan
 
-    def _check_store(self, plan: Plan, options: Mapping[str, Any]) -> None:
+    def _check_store(self, plan: Plan, options: Mapping[str, Any], *, dispatched: bool) -> None:
         reasons = list(plan.store_reasons)
         if self.settings.on_cancel == "detach" and plan.options.on_cancel is None:
             reasons.append('on_cancel="detach" is set')
@@ -176,7 +212,8 @@ class Runtime:
                 raise StoreRequired(what, reasons)
             return
         reasons += [f"durability={durability!r}"] if durability in {"batched", "exit"} else []
-        reasons += [f"{name}= was given" for name in _WORKER_OPTIONS if options.get(name) is not None]
+        if not dispatched:
+            reasons += [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
         if reasons:
             raise NotAvailable(what, reasons)
 
@@ -247,17 +284,34 @@ class Runtime:
         return RunHandle(run_id, plan.name, task, execution, durable=self.durable if execution is None else None)
 
     async def enqueue(
-        self,
-        reactor: type[Reactor[Any]],
-        inputs: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ) -> NoReturn:
-        """Start in a worker.
+        self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> RunHandle[Any]:
+        """Start in a worker; see `Reactor.enqueue`."""
+        if self.durable is None:
+            raise StoreRequired(f"{reactor.__name__}.enqueue()")
+        plan = self._prepare(reactor, options, dispatched=True)
+        run_id = self._run_id(plan, options)
+        values = self._validated(plan, run_id, inputs)
+        if not isinstance(values, dict):
+            return RunHandle(run_id, plan.name, None, None, values)
+        await self._dispatch(plan, run_id, values, options)
+        return RunHandle(run_id, plan.name, None, None, durable=self.durable)
 
-        Raises:
-            StoreRequired: there is no store.
-        """
-        raise self._refusal(f"{reactor.__name__}.enqueue()")
+    async def _dispatch(self, plan: Plan, run_id: str, values: dict[str, Any], options: Mapping[str, Any]) -> None:
+        """Create the run, then ring; a crash in between leaves it to the sweeper."""
+        assert self.durable is not None
+        due_ms = _due_ms(options)
+        if await self.durable.create(plan, run_id, values, options, due_ms=due_ms):
+            queue = self.queue(options.get("queue") or plan.options.queue)
+            await queue.ring([run_id], due_ms=due_ms or None)
+
+    def queue(self, name: str | None = None) -> JobQueue:
+        """The job queue of this name, on the store's server."""
+        from aioreactor.jobs.queue import JobQueue
+
+        assert self.durable is not None
+        name = name or self.settings.queue
+        return JobQueue(self.durable.client) if name is None else JobQueue(self.durable.client, name)
 
     def _refusal(self, what: str) -> StoreRequired:
         return StoreRequired(what) if self.settings.redis_url is None else NotAvailable(what)
@@ -284,6 +338,7 @@ _WORKER_OPTIONS = ("delay", "at", "queue")
 _STORED_OPTIONS = (*_WORKER_OPTIONS, "idempotency_key", "tags", "on_conflict")
 if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
+    from aioreactor.jobs.queue import JobQueue
 
 _current: ContextVar[Runtime | None] = ContextVar("aioreactor_runtime", default=None)
 _default: dict[str, Runtime] = {}

@@ -22,14 +22,16 @@ class Settings:
     ``max_concurrency`` and ``durability`` are defaults for reactors that say nothing in their class header.
     ``max_threads`` bounds the worker threads that blocking bodies use (None: anyio's own bound of 40).
     ``redis_url`` makes runs durable: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://`` or
-    ``redis+cluster://``. ``key_prefix`` names the key space, ``store_retry_for`` bounds the retries of one command,
-    ``lease_ttl`` (at least 1) is how long a dead process keeps its runs, ``retention`` how long a run that ended is
-    kept, ``max_value_bytes`` the largest value of a step; ``cipher`` encrypts marked fields.
+    ``redis+cluster://``. ``key_prefix`` names the key space, ``queue`` arq's queue (its own default: ``arq:queue``),
+    ``store_retry_for`` bounds the retries of one command, ``lease_ttl`` (at least 1) is how long a dead process keeps
+    its runs, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the largest value of a step;
+    ``cipher`` encrypts marked fields.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
 
     redis_url: str | None = None
     key_prefix: str = "aioreactor"
+    queue: str | None = None
     store_retry_for: float = 10.0
     lease_ttl: float = 30.0
     retention: float = 86400.0
@@ -87,6 +89,7 @@ def _choice(*allowed: str) -> Callable[[str], str]:
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "redis_url": str,
     "key_prefix": str,
+    "queue": str,
     "store_retry_for": float,
     "lease_ttl": float,
     "retention": float,

@@ -9,6 +9,7 @@ from aioreactor.cli.check import check
 from aioreactor.cli.demo.command import demo
 from aioreactor.cli.graph import graph
 from aioreactor.cli.output import EXIT_CODES
+from aioreactor.cli.worker import worker
 
 _EPILOG = f"""{EXIT_CODES}
 \b
@@ -26,5 +27,5 @@ def cli() -> None:
     """
 
 
-for _command in (demo, graph, check):
+for _command in (demo, graph, check, worker):
     cli.add_command(_command)

@@ -22,7 +22,7 @@ from aioreactor.engine.ports import Environment, Journal, JournalFailed
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.engine.services import Services
 from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
-from aioreactor.errors import DeadlineExceeded, OwnershipLost
+from aioreactor.errors import AioreactorError, DeadlineExceeded, OwnershipLost
 from aioreactor.failures import type_name
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
@@ -31,6 +31,7 @@ from aioreactor.results import Outcome
 
 logger = logging.getLogger("aioreactor.engine")
 R = TypeVar("R")
+_LOSSES: dict[type, str] = {OwnershipLost: "ownership_lost", JournalFailed: "checkpoint_failed"}
 Tell: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -430,15 +431,15 @@ class Execution(Services):
             self.cut_reason = f"interrupted by {type(error).__name__}"
             self._shut_down()
 
-    def lose(self, error: OwnershipLost | JournalFailed) -> None:
-        """The run is not ours to write any more, or cannot be written: stop at once, and write nothing more.
+    def lose(self, error: AioreactorError) -> None:
+        """The run is not ours to write any more, cannot be written, or is handed back: stop at once.
 
         Nothing is rolled back here either: whoever goes on does that, from what was written.
         """
         if self.lost is None:
             self.lost = error
-            self.cut_reason = "the run belongs to another execution, or could not be written"
-            event = "ownership_lost" if isinstance(error, OwnershipLost) else "checkpoint_failed"
+            self.cut_reason = "another execution goes on with the run"
+            event = _LOSSES.get(type(error), "run_handed_back")
             note(logger, logging.WARNING, event, str(error), run_id=self.state.run_id)
             self._shut_down()
 

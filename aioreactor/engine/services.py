@@ -19,7 +19,7 @@ from aioreactor.engine.limiter import Ready
 from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
-from aioreactor.errors import OwnershipLost
+from aioreactor.errors import AioreactorError, OwnershipLost
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import Scrubber
 from aioreactor.results import Outcome
@@ -57,7 +57,7 @@ class Services(ABC):
         self.base = copy_context()
         self.tasks: TaskGroup
         self.outcome: Outcome[Any] | None = None
-        self.lost: OwnershipLost | JournalFailed | None = None
+        self.lost: AioreactorError | None = None
         self._host: asyncio.Task[Any] | None = None
         self._scrubber: Scrubber | None = None
         self._secrets: set[str] = set()
@@ -71,7 +71,7 @@ class Services(ABC):
         return "rolling_back" if self.state.root.stopped and self.state.settled else "running"
 
     @abstractmethod
-    def lose(self, error: OwnershipLost | JournalFailed) -> None:
+    def lose(self, error: AioreactorError) -> None:
         """The run is another execution's, or cannot be written: stop at once, write nothing more."""
 
     @abstractmethod

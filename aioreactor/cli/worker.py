@@ -1,0 +1,85 @@
+"""``aioreactor worker``: carries runs on until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from aioreactor import DefinitionError
+from aioreactor.cli import output
+from aioreactor.cli.targets import ModuleBroken, import_module, reactors_in
+
+_log = logging.getLogger("aioreactor.worker")
+
+
+@click.command()
+@click.argument("modules", metavar="MODULE...", nargs=-1, required=True)
+@click.option("--queue", metavar="NAME", help="The queue to serve. [default: arq's, arq:queue]")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Runs at a time. [default: 100]")
+@click.option("--burst", is_flag=True, help="End when nothing is left to do.")
+@click.option("--redis-url", metavar="URL", envvar="AIOREACTOR_REDIS_URL", help="Where. [env: AIOREACTOR_REDIS_URL]")
+def worker(
+    modules: tuple[str, ...], queue: str | None, concurrency: int | None, redis_url: str | None, *, burst: bool
+) -> None:
+    """Carry on the runs of the reactors in these modules.
+
+    Works until SIGTERM or SIGINT; then what runs is handed back, so that other workers go on with it at once. A second
+    signal ends the grace that it gets. Exit code 2 when a module cannot be imported or the server is away.
+
+    For example: aioreactor worker shop.reactors --concurrency 50
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("arq").setLevel(logging.WARNING)
+    names = tuple(dict.fromkeys(modules))
+    found = sum(_reactors(name) for name in names)
+    given = {"queue": queue, "max_concurrency": concurrency, "queue_url": redis_url}
+    _serve(names, found, {name: value for name, value in given.items() if value is not None}, burst=burst)
+
+
+def _reactors(name: str) -> int:
+    """Import a module; gives how many reactors it defines."""
+    try:
+        return len(reactors_in(import_module(name)))
+    except (ModuleBroken, DefinitionError) as error:
+        raise output.CannotUse(str(error)) from error
+
+
+def _serve(names: Sequence[str], found: int, options: dict[str, Any], *, burst: bool) -> None:
+    from redis.exceptions import RedisError
+
+    from aioreactor import configure, workers
+    from aioreactor.jobs.defaults import NoBacking, default_settings
+    from aioreactor.jobs.settings import shown
+    from aioreactor.jobs.worker import create_worker
+
+    if "queue_url" in options:
+        configure(redis_url=options["queue_url"])
+    workers.stand_by()
+    try:
+        settings = default_settings(modules=names, **options)
+    except (NoBacking, TypeError, ValueError) as error:
+        raise output.CannotUse(str(error)) from error
+    service = settings.service
+    where = shown(settings.url)
+    _log.info(
+        "carries on runs of %d reactors in %s: queue %s at %s, %d at a time%s",
+        found,
+        ", ".join(names),
+        service.queue.queue_name,
+        where,
+        service.max_concurrency,
+        ", until nothing is left" if burst else "",
+    )
+
+    async def serve() -> None:
+        # Made within the loop whose signals it handles.
+        await create_worker(settings, **({"burst": True, "cron_jobs": []} if burst else {})).serve()
+
+    try:
+        asyncio.run(serve())
+    except (RedisError, OSError) as error:
+        raise output.CannotUse(f"the queue's server at {where} cannot be used: {error}") from error
