@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import time
 from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,8 +22,12 @@ from aioreactor.engine.arguments import view_of
 from aioreactor.engine.ports import Environment, Fate
 from aioreactor.engine.recovery import restoring
 from aioreactor.engine.scheduler import Execution
+from aioreactor.engine.scope import NodeStatus
+from aioreactor.engine.snapshot import Image, Restorer
+from aioreactor.engine.state import RunState
 from aioreactor.errors import (
     AioreactorError,
+    DefinitionError,
     IdempotencyConflict,
     NotResumable,
     OwnershipLost,
@@ -30,7 +37,7 @@ from aioreactor.errors import (
     UnknownReactor,
 )
 from aioreactor.logs import note
-from aioreactor.plan.model import Plan
+from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.registry import find_reactor
 from aioreactor.results import Failure, Outcome
 from aioreactor.settings import Settings
@@ -44,7 +51,7 @@ from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import LIVE, TERMINAL, Exists, Held, Missing, NewRun, Query, Refused
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.store.store import RunStore
-from aioreactor.trace import RunRecord, Status
+from aioreactor.trace import RawEntry, RunRecord, Status
 
 logger = logging.getLogger("aioreactor.runs")
 R = TypeVar("R")
@@ -72,7 +79,7 @@ async def _ended(task: asyncio.Task[Any]) -> None:
 async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.CancelledError | None]:
     """Wait for the end of ``work`` even when cancelled; gives the cancellation instead of raising it.
 
-    Cancellation: never raised; the caller has to.
+    Cancellation: raised only if ``work`` fails as well; else the caller has to.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -81,6 +88,8 @@ async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.Cance
             await asyncio.wait([task])
         except asyncio.CancelledError as error:
             cancelled = cancelled or error
+    if cancelled is not None and task.exception() is not None:
+        raise cancelled from task.exception()
     return task.result(), cancelled
 
 
@@ -169,13 +178,18 @@ class DurableRuns:
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)
 
-    def _execution(self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec) -> tuple[Execution, RunJournal]:
+    def _execution(
+        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, state: bytes = b""
+    ) -> tuple[Execution, RunJournal]:
         def lost(error: OwnershipLost) -> None:
             execution.lose(error)
 
         hold = self._keeper().watch(claim, lost)
         retention = plan.options.retention if plan.options.retention is not None else self.settings.retention
-        journal = RunJournal(self.store, claim, hold, codec, encode_outcome, retention_ms=max(1, int(retention * 1000)))
+        retention_ms = max(1, int(retention * 1000))
+        journal = RunJournal(
+            self.store, claim, hold, codec, encode_outcome, retention_ms=retention_ms, known_state=state
+        )
         execution = Execution(self.environment, plan, run_id, journal)
         journal.scrubber = lambda: execution.scrubber
         self._executing_here[run_id] = execution
@@ -282,6 +296,11 @@ class DurableRuns:
         page = await self.store.page(query, limit=limit, cursor=cursor)
         return [from_row(row) for row in page.rows], page.cursor
 
+    async def reactor_of(self, run_id: str) -> str | None:
+        """The name of a run's reactor; None when there is no such run."""
+        row = await self.store.peek(run_id)
+        return row.reactor if row is not None else None
+
     async def delete(self, run_id: str) -> None:
         """Remove all of a run at once.
 
@@ -303,7 +322,11 @@ class DurableRuns:
         Raises:
             PlanChanged: the code does not fit the run; it is kept, and left alone.
         """
-        claim = await self._take(run_id)
+        claim, cancelled = await despite_cancel(self._take(run_id))
+        if cancelled is not None:
+            if claim is not None:
+                await despite_cancel(self.store.release(claim))
+            raise cancelled
         return None if claim is None else await self._resume(claim, None)
 
     async def _take(self, run_id: str) -> Claim | None:
@@ -354,7 +377,7 @@ class DurableRuns:
         """Go on with a run, whatever comes of it; whether it was this process that did."""
         try:
             return await self.recover(run_id) is not None
-        except (PlanChanged, OwnershipLost) as error:
+        except (PlanChanged, OwnershipLost, DefinitionError) as error:
             note(logger, logging.WARNING, "run_left_alone", str(error), run_id=run_id)
             return False
 
@@ -364,8 +387,12 @@ class DurableRuns:
         Raises:
             RunNotFound: there is no such run.
             NotResumable: it is executed right now, or it has not ended.
+            UnknownReactor, PlanChanged, SerializationError, DefinitionError: it cannot be undone by this code, and
+                is left as it is.
         """
-        claim = await self.store.take(run_id, _UNDOABLE, ttl_ms=self._ttl_ms(), status="rolling_back")
+        self._opened(await self._read(run_id))
+        taking = self.store.take(run_id, _UNDOABLE, ttl_ms=self._ttl_ms(), status="rolling_back")
+        claim, cancelled = await despite_cancel(taking)
         if isinstance(claim, Missing):
             raise RunNotFound(run_id)
         if isinstance(claim, Held):
@@ -373,30 +400,51 @@ class DurableRuns:
         if isinstance(claim, Refused):
             text = "rollback in progress" if claim.status == "rolling_back" else "it has not ended"
             raise NotResumable(run_id, claim.status, text)
-        return await self._resume(claim, Fate("cancelled"))
+        return await self._resume(claim, Fate("cancelled"), cancelled)
 
-    async def _resume(self, claim: Claim, fate: Fate | None) -> Outcome[Any]:
-        record = await self.store.load(claim)
+    def _opened(self, record: StoredRun) -> _Opened:
+        """A record, decoded by the code that is here.
+
+        Raises:
+            PlanChanged: the code has no place for all that it holds.
+            UnknownReactor, SerializationError: it cannot be read.
+            DefinitionError: a resource is missing.
+        """
+        codec, row = self._codec(), record.row
+        plan = find_reactor(row.reactor).plan
+        images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+        _check_fits(plan, row.run_id, images)
+        entries = [codec.entry_back(data) for data in record.trace]
+        fate = codec.fate_back(row.failure) if row.failure else None
+        opened = _Opened(plan, codec.inputs_back(plan, row.inputs), images, entries, fate, codec.notes_back(row.state))
+        Restorer(RunState(plan, row.run_id, time.time), images, codec, failing=True).restore()  # all values can be read
+        for _, name, annotation in plan.resource_needs:
+            self.environment.resource(name, annotation)
+        return opened
+
+    async def _resume(
+        self, claim: Claim, fate: Fate | None, cancelled: asyncio.CancelledError | None = None
+    ) -> Outcome[Any]:
+        record, cancelled_now = await despite_cancel(self.store.load(claim))
+        cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
         try:
-            plan = find_reactor(row.reactor).plan
-            inputs = codec.inputs_back(plan, row.inputs)
-            images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
-            _check_fits(plan, row.run_id, images)
-            entries = [codec.entry_back(data) for data in record.trace]
-            before = fate or (codec.fate_back(row.failure) if row.failure else None)
-        except PlanChanged:
+            opened = self._opened(record)
+        except (PlanChanged, DefinitionError):
             await self.store.release(claim)
             raise
         except (UnknownReactor, SerializationError) as error:
             return await self._end_unreadable(claim, error)
-        execution, journal = self._execution(plan, row.run_id, claim, codec)
-        execution.state.notes.update(codec.notes_back(row.state))
+        plan, inputs = opened.plan, opened.inputs
+        execution, journal = self._execution(plan, row.run_id, claim, codec, row.state)
+        execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:
             execution.deadline_at = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
-        restore = restoring(execution, codec, images, entries, inputs, before)
+        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate or opened.fate)
         view = view_of(plan, inputs)
         execution.state.root.view = view
+        if cancelled is not None:
+            execution.note_cancel(cancelled)
         return await self._executing(claim, journal, execution.resume(inputs, restore))
 
     async def _end_unreadable(self, claim: Claim, error: Exception) -> Outcome[Any]:
@@ -416,13 +464,48 @@ class DurableRuns:
         return [row.run_id for row in rows]
 
 
-def _check_fits(plan: Plan, run_id: str, images: Mapping[str, Any]) -> None:
-    """Whether every stored top-level step still exists.
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A run's record, decoded."""
+
+    plan: Plan
+    inputs: dict[str, Any]
+    images: dict[str, Image]
+    entries: list[RawEntry]
+    fate: Fate | None
+    notes: dict[str, Any]
+
+
+def _check_fits(plan: Plan, run_id: str, images: Mapping[str, Image]) -> None:
+    """Whether every stored step, at every depth, still exists, and is what it was.
 
     Raises:
         PlanChanged: some do not.
     """
-    names = {path.partition(".")[0].partition("[")[0] for path in images}
-    missing = sorted(name for name in names if name not in plan.by_name)
+    missing = sorted(path for path, image in images.items() if not _has_place(plan, path, image))
     if missing:
         raise PlanChanged(run_id, missing)
+
+
+def _has_place(plan: Plan, path: str, image: Image) -> bool:
+    current: Plan | None = plan
+    inside: PlanNode | None = None
+    for name, element in _PART.findall(path):
+        if current is None or name not in current.by_name:
+            return False
+        inside = current[name]
+        current = inside.child
+        if element:
+            current = inside.element
+            if current is None:
+                return False
+            inside = current.nodes[0] if current.element else None
+            current = None if current.element else current
+    if inside is None:
+        return True
+    is_child = image.inputs is not None
+    return is_child == (inside.kind == "compose") or (inside.kind == "compose" and image.status in _NEVER_OPENED)
+
+
+_PART = re.compile(r"([^.\[]+)(\[\d+\])?")
+_NEVER_OPENED = (NodeStatus.WAITING, NodeStatus.READY, NodeStatus.FAILED)

@@ -210,8 +210,8 @@ class NotAvailable(StoreRequired):
         because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
         AioreactorError.__init__(
             self,
-            f"{what}{because} is not available yet: this release runs reactors in the process that starts them and "
-            "keeps them in the store; workers, units, interrupts and coordination are still to come",
+            f"{what}{because} is not available yet: this release executes a run whole, here or in a "
+            "worker, and keeps it in the store; units, interrupts and coordination are still to come",
         )
 
 

@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioreactor.engine.ending import cancelled_outcome
-from aioreactor.errors import NotAvailable
-from aioreactor.results import Outcome
-from aioreactor.trace import Status
+from aioreactor.errors import NotAvailable, RunNotFound, StepCancelled
+from aioreactor.results import Failure, Outcome
+from aioreactor.trace import RunRecord, Status
 
 if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
@@ -62,11 +62,18 @@ class RunHandle(Generic[T]):
         if not task.cancelled():
             return task.result()
         if self._durable is not None:
-            self._outcome = await self._durable.outcome(self.run_id)
+            try:
+                self._outcome = await self._durable.outcome(self.run_id)
+            except RunNotFound:
+                self._outcome = self._never_began()
             return self._outcome
         assert self._execution is not None
         self._outcome = cancelled_outcome(self._execution)
         return self._outcome
+
+    def _never_began(self) -> Failure:
+        error = StepCancelled(self.reactor, "the run was cancelled before it began")
+        return Failure(error, None, retry=False, _record=RunRecord(self.run_id, self.reactor, "cancelled"))
 
     async def status(self) -> Status:
         """The run's status now."""

@@ -93,13 +93,15 @@ class Runs:
         """Remove all of a run at once.
 
         Raises:
-            RunNotFound: there is no such run.
+            RunNotFound: there is no such run, or it is of another reactor.
             NotResumable: it is executed right now.
             StoreRequired: no store is configured.
 
         Cancellation: it was removed, or not.
         """
-        await self._stored("delete").delete(run_id)
+        durable = self._stored("delete")
+        await self._check(durable, run_id)
+        await durable.delete(run_id)
 
     async def undo(self, run_id: str) -> Outcome[Any]:
         """Roll back, here, what still stands of a run that has ended; it ends ``cancelled``.
@@ -108,13 +110,24 @@ class Runs:
         not touched again.
 
         Raises:
-            RunNotFound: there is no such run.
+            RunNotFound: there is no such run, or it is of another reactor.
             NotResumable: it has not ended, or is executed right now.
             StoreRequired: no store is configured.
 
         Cancellation: as for `Reactor.run`; what is left stays owed.
         """
-        return await self._stored("undo").undo(run_id)
+        durable = self._stored("undo")
+        await self._check(durable, run_id)
+        return await durable.undo(run_id)
+
+    async def _check(self, durable: DurableRuns, run_id: str) -> None:
+        """Refuse a run of another reactor.
+
+        Raises:
+            RunNotFound: it is one, or there is none.
+        """
+        if self._reactor is not None and await durable.reactor_of(run_id) != self._reactor.plan.name:
+            raise RunNotFound(run_id)
 
 
 class RunPage(tuple["RunSnapshot", ...]):  # noqa: SLOT001 - a tuple with an attribute cannot have slots

@@ -132,8 +132,9 @@ class Runtime:
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
-        if self._durable is not None:
-            await self._durable.aclose()
+        durable, self._durable = self._durable, None
+        if durable is not None:
+            await durable.aclose()
 
     # ------------------------------------------------------------------ resources
 

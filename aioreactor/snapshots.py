@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aioreactor.engine.ports import Environment
-from aioreactor.engine.recovery import fill_map_results
-from aioreactor.engine.reporting import shown_inputs
+from aioreactor.engine.recovery import fill_values
+from aioreactor.engine.reporting import shown_inputs, text_of
 from aioreactor.engine.scheduler import Execution
 from aioreactor.engine.scope import NodeStatus
 from aioreactor.engine.snapshot import Image, Restorer
+from aioreactor.errors import SerializationError
 from aioreactor.plan.model import Plan
-from aioreactor.results import Outcome, Success
+from aioreactor.results import Halt, Outcome, Success
 from aioreactor.store.codec import codec_for
 from aioreactor.store.codec_records import stamp, unstamp
 from aioreactor.store.plan_codec import PlanCodec
@@ -77,8 +78,7 @@ class StoredReader:
         self.entries: list[RawEntry] = [codec.entry_back(data) for data in record.trace]
         self._execution = Execution(environment, plan, record.row.run_id)
         Restorer(self._execution.state, self.images, codec, failing=True).restore()
-        for scope in self._execution.state.scopes():
-            fill_map_results(self._execution, scope)
+        fill_values(self._execution, self._execution.state.root)
 
     def results(self) -> dict[str, Any]:
         """Values by step name."""
@@ -125,4 +125,16 @@ def _step(image: Image) -> StepSnapshot:
 def encode_outcome(outcome: Outcome[Any]) -> bytes:
     """An outcome as it is stored; a success without its value, which the steps' records hold."""
     kept: Any = Success(None) if isinstance(outcome, Success) else outcome
-    return stamp(codec_for().encode(kept, "the outcome"))
+    try:
+        return stamp(codec_for().encode(kept, "the outcome"))
+    except SerializationError:
+        if not isinstance(outcome, Halt):
+            raise
+        told = Halt(
+            text_of(outcome.reason),
+            outcome.step,
+            errors=outcome.errors,
+            rollback_failures=outcome.rollback_failures,
+            _record=outcome._record,
+        )
+        return stamp(codec_for().encode(told, "the outcome"))

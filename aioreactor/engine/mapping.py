@@ -13,7 +13,7 @@ from anyio import CancelScope
 from aioreactor.definition.markers import Page
 from aioreactor.engine import reporting
 from aioreactor.engine.arguments import FATAL, Frame, resolve, split, value_of
-from aioreactor.engine.attempt import Later, ended, unawaited
+from aioreactor.engine.attempt import Later, ended, keep, unawaited
 from aioreactor.engine.drive import in_thread, run_in
 from aioreactor.engine.nesting import REFUSALS, adopt, child_inputs
 from aioreactor.engine.scope import Failed, MapRun, Scope
@@ -276,7 +276,14 @@ async def _complete(ex: Execution, run: MapRun) -> Readies | Later:
         return await _collect_failed(ex, run, error)
     if value is CUT:
         return ex.state.drop(run.scope, run.index)
-    return ex.state.complete(run.scope, run.index, value)
+    if not ex.state.recording:
+        return ex.state.complete(run.scope, run.index, value)
+    unkept = keep(ex, run.scope, run.index, value)
+    if unkept is not None:
+        return await _collect_failed(ex, run, unkept)
+    ready = ex.state.complete(run.scope, run.index, value)
+    await ex.save()
+    return ready
 
 
 async def _collect_failed(ex: Execution, run: MapRun, error: BaseException) -> Readies | Later:

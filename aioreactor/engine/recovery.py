@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine import reporting
-from aioreactor.engine.arguments import view_of
+from aioreactor.engine.arguments import Frame, resolve, validated, view_of
+from aioreactor.engine.attempt import prepared_of
 from aioreactor.engine.nesting import adopt
 from aioreactor.engine.ports import Fate
-from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.engine.scope import Failed, NodeStatus, Scope
 from aioreactor.engine.snapshot import Codec, Image, Restorer
 from aioreactor.engine.state import Readies
+from aioreactor.errors import ArgumentError, DefinitionError, InputValidationError
+from aioreactor.logs import note
 from aioreactor.map_results import MapResults
 from aioreactor.redaction import secrets_of_fields
+from aioreactor.results import Success
 from aioreactor.trace import RawEntry
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
+
+logger = logging.getLogger("aioreactor.engine")
 
 
 def restoring(
@@ -38,6 +45,9 @@ def restoring(
             _meet(ex, fate)
         ready = Restorer(state, images, codec, failing=fate is not None).restore()
         state.dirty.clear()  # all of it is stored already
+        if state.cancelled:
+            state.stop_all()  # cancelled before it was restored: nothing of it starts
+        fill_values(ex, state.root)
         for scope in state.scopes():
             _furnish(ex, scope, watch=fate is None)
         return ready
@@ -66,18 +76,47 @@ def _furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
     if scope.plan.element:
         scope.origin = scope.owner.origin if scope.owner is not None else scope
         scope.view, scope.inputs = scope.origin.view, scope.origin.inputs
+        _remember_arguments(ex, scope)
         return
     ex.learn_secrets(secrets_of_fields(scope.inputs, scope.plan.fields.hidden))
     resources = {item.name: ex.resource(item.name, item.annotation) for item in scope.plan.fields.resources}
     scope.view = view_of(scope.plan, scope.inputs, resources)
     if scope.parent is not None and watch and scope.active:
         adopt(ex, scope, scope.plan)
-    fill_map_results(ex, scope)
+    _remember_arguments(ex, scope)
 
 
-def fill_map_results(ex: Execution, scope: Scope) -> None:
-    """The values of a scope's maps, from the outcomes of their elements."""
+_ENTERED = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CUT)
+
+
+def _remember_arguments(ex: Execution, scope: Scope) -> None:
+    """What bodies were given, for undos and compensates that ask for it: resolved again from what is stored."""
+    for node in scope.plan.nodes:
+        if node.kind != "step" or scope.status[node.index] not in _ENTERED or not prepared_of(node).recorded:
+            continue
+        try:
+            values: Any = resolve(node.args, Frame(ex, scope, node.index))
+            if node.step_class is not None:
+                values = validated(node.step_class.__aioreactor_fields__, values, f"step {scope.path_of(node.index)!r}")
+        except (ArgumentError, InputValidationError, DefinitionError) as error:
+            note(logger, logging.WARNING, "arguments_lost", str(error), path=scope.path_of(node.index))
+            continue
+        scope.arguments = scope.arguments or {}
+        scope.arguments[node.index] = values
+
+
+def fill_values(ex: Execution, scope: Scope) -> None:
+    """The values that follow from others: of maps and composed children that completed, innermost first."""
     for index, inner in (scope.children or {}).items():
         done = scope.status[index] in (NodeStatus.COMPLETED, NodeStatus.UNDONE)
-        if isinstance(inner, MapRun) and done and inner.node.collect is None:
+        if isinstance(inner, Scope):
+            fill_values(ex, inner)
+            if done:
+                scope.results[index] = inner.value()
+            continue
+        for number, element in inner.elements.items():
+            fill_values(ex, element)
+            if isinstance(inner.outcomes.get(number), Success):
+                inner.outcomes[number] = Success(element.value())
+        if done and inner.node.collect is None:
             scope.results[index] = MapResults([reporting.element_outcome(ex, inner, i) for i in range(inner.opened)])

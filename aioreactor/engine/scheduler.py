@@ -93,7 +93,11 @@ class Execution(Services):
         self._prepare(inputs)
         shown = reporting.shown_inputs(self.plan, inputs) if self.state.root.hooks is not None else {}
         tell = partial(self.tell, self.state.root, "on_run_start", events.RunStarted, inputs=shown)
-        return await self._drive(tell, partial(self.state.open_root, view, inputs))
+
+        def start() -> Readies:
+            return self.state.open_root(view, inputs) if self.cancelled is None else ()
+
+        return await self._drive(tell, start)
 
     async def resume(self, inputs: Mapping[str, Any], restore: Callable[[], Readies]) -> Outcome[Any]:
         """Go on with a run that another execution began; ``restore`` fills the state and says what may start.
@@ -153,8 +157,6 @@ class Execution(Services):
         async with create_task_group() as self.tasks:
             if self.state.root.hooks is not None:
                 await tell()
-            if self.cancelled is not None:
-                return
             ready = start()
             self.watch_deadline(self.state.root)
             first = self.pick(ready)
@@ -184,6 +186,8 @@ class Execution(Services):
                 self._start_admitted(release(scope))
             if type(ready) is Later:
                 await self._back_off(ready)
+                if self.state.recording and not scope.stopped:
+                    await self.save(always=True)  # the process may have slept: is the run still ours?
                 ready = self.state.drop(scope, index) if scope.stopped else ((scope, index),)
             ready = self._admitted(ready)
             if self._outbox:
@@ -442,6 +446,13 @@ class Execution(Services):
             event = _LOSSES.get(type(error), "run_handed_back")
             note(logger, logging.WARNING, event, str(error), run_id=self.state.run_id)
             self._shut_down()
+
+    def unkept(self, error: Exception) -> None:
+        """A part of a checkpoint cannot be kept as it is: the run fails, and rolls back."""
+        note(logger, logging.ERROR, "value_not_kept", str(error), run_id=self.state.run_id)
+        failed = Failed(error, self.state.root, None)
+        reporting.blame_first_in_flight(self, failed, self.state.root)
+        self.state.fail_scope(self.state.root, failed, always=True)
 
     def _shut_down(self) -> None:
         self.state.cancel()

@@ -19,7 +19,7 @@ from aioreactor.engine.limiter import Ready
 from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
-from aioreactor.errors import AioreactorError, OwnershipLost
+from aioreactor.errors import AioreactorError, OwnershipLost, PayloadTooLarge, SerializationError
 from aioreactor.plan.model import Plan
 from aioreactor.redaction import Scrubber
 from aioreactor.results import Outcome
@@ -73,6 +73,10 @@ class Services(ABC):
     @abstractmethod
     def lose(self, error: AioreactorError) -> None:
         """The run is another execution's, or cannot be written: stop at once, write nothing more."""
+
+    @abstractmethod
+    def unkept(self, error: Exception) -> None:
+        """A part of a checkpoint cannot be kept as it is: the run fails."""
 
     @abstractmethod
     def interrupt(self, error: BaseException) -> None:
@@ -130,17 +134,32 @@ class Services(ABC):
         if len(self._secrets) != before:
             self._scrubber = None
 
-    async def save(self) -> None:
-        """Write a checkpoint of what changed; shielded, since what completed has to be known."""
+    async def save(self, *, always: bool = False) -> None:
+        """Write a checkpoint of what changed; shielded, since what completed has to be known.
+
+        ``always``: also when nothing did, so that all earlier writes, and the run's fate, are kept when it returns.
+        """
         if self.lost is not None:
             return
         nodes, entries = self.state.take_changes()
-        if nodes or entries:
+        if nodes or entries or always:
             with CancelScope(shield=True):
                 try:
-                    await self.journal.save(self._checkpoint(nodes, entries, self.status))
+                    await self._kept(self._checkpoint(nodes, entries, self.status))
                 except (OwnershipLost, JournalFailed) as error:
                     self.lose(error)
+                except (SerializationError, PayloadTooLarge) as error:
+                    self.unkept(error)
+
+    async def _kept(self, checkpoint: Checkpoint) -> None:
+        """Save; a body that cancelled its own task must not get around it."""
+        while True:
+            try:
+                await self.journal.save(checkpoint)
+                return
+            except asyncio.CancelledError as error:
+                self.note_if_cancelled(error)
+                checkpoint = self._checkpoint([], [], self.status)  # it is being written; to wait for that is enough
 
     async def close(self, outcome: Outcome[Any]) -> None:
         """Write the last checkpoint with the outcome."""

@@ -122,6 +122,10 @@ def _value_of(scope: Scope, index: int, node: PlanNode, codec: Codec) -> bytes:
 def _image_of_element(element: Scope, codec: Codec) -> Image:
     run = element.parent
     assert isinstance(run, MapRun)
+    refused = element.failure
+    if refused is not None and refused.scope is element and refused.index is None and not element.inputs:
+        item = codec.item(run.node, element.path, element.item)
+        return Image(element.path, NodeStatus.FAILED, error=codec.error(refused.error), item=item)
     return Image(
         element.path,
         NodeStatus.RUNNING,
@@ -185,9 +189,6 @@ class Restorer:
         elif self.failing and status is NodeStatus.RUNNING:
             self._cut(scope, index, owed)
         self._inside(scope, node, image)
-        inner = scope.children.get(index) if scope.children else None
-        if status in _DONE and isinstance(inner, Scope):
-            scope.results[index] = inner.value()
 
     def _common(self, scope: Scope, node: PlanNode, image: Image) -> None:
         index = node.index
@@ -220,20 +221,30 @@ class Restorer:
             self._map(self.state.adopt_map(scope, node.index), image.opened)
 
     def _map(self, run: MapRun, opened: int) -> None:
-        for _ in range(opened):
+        for index in range(opened):
             element = self.state.open_element(run, None)
             image = self.images.get(element.path)
             if image is not None and not run.plan.element:
                 element.item = self.codec.item_back(run.node, image.item) if image.item is not None else None
                 element.inputs = self.codec.inputs_back(run.plan, image.inputs) if image.inputs is not None else {}
+                if image.error is not None:
+                    run.outcomes[index] = Failed(self.codec.error_back(image.error), element, None)
+                    run.in_flight -= 1
+                    continue
             self._scope(element)
             self._element_outcome(run, element)
 
     def _element_outcome(self, run: MapRun, element: Scope) -> None:
+        """What an element came to, if it has ended: one that failed has, once its map completed all the same."""
         assert element.element is not None
+        outcome: Any = None
         if element.left == 0:
             skipped = run.plan.element and element.status[0] == NodeStatus.SKIPPED
-            run.outcomes[element.element] = Skipped(element.value()) if skipped else Success(element.value())
+            outcome = Skipped(element.value()) if skipped else Success(element.value())
+        elif run.scope.status[run.index] in _DONE:
+            outcome = _failure_in(element)
+        if outcome is not None:
+            run.outcomes[element.element] = outcome
             run.in_flight -= 1
 
     # ------------------------------------------------------------------ what may start now
@@ -265,11 +276,44 @@ class Restorer:
 
     def _ready_element(self, element: Scope) -> list[Ready]:
         """An element that had failed, in a map that collects, goes on being rolled back; any other one goes on."""
-        bad = next((i for i, status in enumerate(element.status) if status in _ENDED_BADLY), None)
-        if bad is None:
+        failed = _failure_in(element)
+        if failed is None:
             return self._ready(element)
-        element.stopped = True
-        error = (element.errors or {}).get(bad) or StepCancelled(element.path, CRASHED)
-        element.failure = Failed(error, element, bad, attempts=element.attempt_of(bad) + 1)
+        self._doom(element)
+        element.failure = failed
         self.state.effects.append(RollBack(element))
         return []
+
+    def _doom(self, scope: Scope) -> None:
+        """Nothing starts any more in an element that failed; what was half-way in it has to be rolled back."""
+        scope.stopped = True
+        cut = [i for i, status in enumerate(scope.status) if status == NodeStatus.RUNNING]
+        for index in cut:
+            scope.status[index] = NodeStatus.CUT
+            if scope.plan.nodes[index].kind == "step":
+                scope.errors = scope.errors or {}
+                scope.errors[index] = StepCancelled(scope.path_of(index), CRASHED)
+        if cut:
+            scope.failed = deque((*(scope.failed or ()), *cut))
+        for inner in (scope.children or {}).values():
+            for below in [inner] if isinstance(inner, Scope) else inner.elements.values():
+                self._doom(below)
+
+
+def _failure_in(scope: Scope) -> Failed | None:
+    """The first failure that doomed a scope, from what is stored of its steps."""
+    found: list[tuple[int, Failed]] = []
+    for index, status in enumerate(scope.status):
+        inner = scope.children.get(index) if scope.children else None
+        if isinstance(inner, Scope):
+            below = _failure_in(inner)
+        elif isinstance(inner, MapRun) and inner.node.atomic:
+            below = next(filter(None, map(_failure_in, inner.elements.values())), None)
+        else:
+            below = None
+        if below is None and status in _ENDED_BADLY:
+            error = (scope.errors or {}).get(index) or StepCancelled(scope.path_of(index), CRASHED)
+            below = Failed(error, scope, index, attempts=scope.attempt_of(index) + 1)
+        if below is not None and below.index is not None:
+            found.append(((below.scope.order or {}).get(below.index, 0), below))
+    return min(found, key=lambda each: each[0])[1] if found else None

@@ -352,9 +352,9 @@ class RunState:
 
     # ------------------------------------------------------------------ stopping
 
-    def fail_scope(self, scope: Scope, failed: Failed) -> Readies:
-        """A scope as a whole failed (its deadline passed)."""
-        if scope.failure is None and scope.active:
+    def fail_scope(self, scope: Scope, failed: Failed, *, always: bool = False) -> Readies:
+        """A scope as a whole failed (its deadline passed). ``always``: also when nothing in it is in progress."""
+        if scope.failure is None and (scope.active or always):
             self._fail_around(scope, failed)
         return NONE
 
@@ -364,6 +364,10 @@ class RunState:
         if not self.root.stopped:
             self._stop(self.root)
         return NONE
+
+    def stop_all(self) -> None:
+        """Nothing starts any more, wherever."""
+        self._stop(self.root)
 
     def _doom(self, scope: Scope, failed: Failed) -> None:
         """Fail a scope and all around it, up to the element of a map that collects."""
@@ -460,7 +464,8 @@ class RunState:
     def rolled(self, scope: Scope, index: int, *, undone: bool, complete: bool) -> None:
         """A rollback action has ended. One that did not complete stays owed in the store, for a later undo."""
         if self.recording and complete:
-            scope.status[index] = NodeStatus.UNDONE if undone else NodeStatus.COMPENSATED
+            completed = undone and scope.status[index] == NodeStatus.COMPLETED  # not so a failed map's `undo_all`
+            scope.status[index] = NodeStatus.UNDONE if completed else NodeStatus.COMPENSATED
             self.touch(scope, index)
 
     # ------------------------------------------------------------------ maps
@@ -479,6 +484,7 @@ class RunState:
         run = element.parent
         assert isinstance(run, MapRun)
         doomed = self._fail_around(element, failed)
+        self.touch(element, WHOLE)
         return self._element_ended(run, element, failed if doomed else None)
 
     def source_ended(self, run: MapRun) -> Readies:

@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aioreactor.engine.drive import tick
 from aioreactor.engine.ports import Checkpoint, JournalFailed
 from aioreactor.engine.snapshot import image_of
-from aioreactor.errors import OwnershipLost, SerializationError
+from aioreactor.errors import OwnershipLost, PayloadTooLarge, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
 from aioreactor.redaction import Scrubber
@@ -39,9 +38,19 @@ class _Batch:
         self.failure: bytes | None = None
         self.state: bytes | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.steps or self.trace or self.status or self.failure or self.state)
+
     def changes(self) -> Changes:
         status = None if self.status in TERMINAL else self.status
         return Changes(status=status, steps=self.steps, trace=self.trace, failure=self.failure, state=self.state)
+
+
+def _look(written: asyncio.Task[None]) -> None:
+    """Whoever waits for a write gets its error; nobody has to."""
+    if not written.cancelled():
+        written.exception()
 
 
 class RunJournal:
@@ -58,6 +67,7 @@ class RunJournal:
         encode_outcome: EncodeOutcome,
         *,
         retention_ms: int,
+        known_state: bytes = b"",
     ) -> None:
         self.store = store
         self.claim = claim
@@ -67,10 +77,11 @@ class RunJournal:
         self._encode_outcome = encode_outcome
         self._retention_ms = retention_ms
         self._batch = _Batch()
-        self._writing: asyncio.Future[None] | None = None
-        self._known_state: bytes = b""
+        self._writing: asyncio.Task[None] | None = None
+        self._known_state = known_state
         self._asked: set[int] = set()
         self._known_status: Status = "running"
+        self._known_fate: tuple[str, str, BaseException | None] | None = None
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """See `Journal.prepare`."""
@@ -91,30 +102,30 @@ class RunJournal:
         self.codec.notes(notes)
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """See `Journal.save`. The first caller of a loop iteration writes for all of them; the others wait for it.
+        """See `Journal.save`. All callers of a loop iteration share one write, which a task of its own makes.
 
-        Cancellation: callers shield it.
+        With nothing to write, returns when earlier writes were answered and the run is still ours.
+
+        Cancellation: gives up the wait; it is written all the same.
         """
-        self._add(checkpoint)
-        if self._writing is not None:
-            await asyncio.shield(self._writing)
-            return
-        self._writing = asyncio.get_running_loop().create_future()
-        await tick()
-        batch, self._batch = self._batch, _Batch()
-        written, self._writing = self._writing, None
-        try:
-            await self._write(batch.changes())
-        except BaseException as error:
-            written.set_exception(error)
-            written.exception()  # whoever waits for it gets it too; nobody has to
-            raise
-        written.set_result(None)
+        unkept = self._add(checkpoint)
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write_batch())
+            self._writing.add_done_callback(_look)
+        await asyncio.shield(self._writing)
+        if unkept is not None:
+            raise unkept
 
-    async def _write(self, changes: Changes) -> None:
+    async def _write_batch(self) -> None:
+        batch, self._batch = self._batch, _Batch()
+        self._writing = None
         try:
             await self._hold.check()
-            await self.store.save(self.claim, changes)
+            if batch.is_empty:
+                async with self.claim.turn:  # earlier writes have been answered
+                    pass
+            if not batch.is_empty or self.claim.outbox:
+                await self.store.save(self.claim, batch.changes())
         except OwnershipLost:
             raise
         except Exception as error:
@@ -122,35 +133,40 @@ class RunJournal:
                 raise OwnershipLost(self.claim.run_id, self.claim.lost) from error
             raise JournalFailed(f"the store did not keep a checkpoint: {error}") from error
 
-    def _add(self, checkpoint: Checkpoint) -> None:
+    def _add(self, checkpoint: Checkpoint) -> Exception | None:
+        """Add to the batch; gives why a part of it cannot be kept. The rest is kept all the same."""
         self.codec.scrub = self.scrubber()
         batch = self._batch
+        unkept: Exception | None = None
         for ready in checkpoint.nodes:
-            image = image_of(ready, self.codec)
+            try:
+                image = image_of(ready, self.codec)
+            except (SerializationError, PayloadTooLarge) as error:
+                unkept = unkept or error
+                continue
             batch.steps[image.path] = self.codec.image(image)
         batch.trace += [self.codec.entry(entry) for entry in checkpoint.entries]
         if checkpoint.status != self._known_status:
             batch.status = self._known_status = checkpoint.status
-        if checkpoint.fate is not None:
-            batch.failure = self.codec.fate(checkpoint.fate)
-        if checkpoint.notes:
-            self._add_state(checkpoint.notes)
-
-    def _add_state(self, notes: Mapping[str, Any]) -> None:
-        try:
-            state = self.codec.notes(notes)
-        except SerializationError as error:  # a body in flight put it there; its own end will tell it
-            note(logger, logging.WARNING, "state_not_kept", str(error), run_id=self.claim.run_id)
-            return
-        if state != self._known_state:
-            self._batch.state = self._known_state = state
+        fate = checkpoint.fate
+        if fate is not None and (fate.kind, fate.path, fate.error) != self._known_fate:
+            batch.failure = self.codec.fate(fate)
+            self._known_fate = (fate.kind, fate.path, fate.error)
+        if checkpoint.notes or self._known_state:
+            try:
+                state = self.codec.notes(checkpoint.notes)
+            except (SerializationError, PayloadTooLarge) as error:
+                return unkept or error
+            if state != self._known_state:
+                batch.state = self._known_state = state
+        return unkept
 
     def let_go(self) -> None:
         """Keep the lease no longer; what was not closed by now is somebody else's when it ends."""
         self._hold.release()
 
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
-        """See `Journal.close`.
+        """See `Journal.close`. What cannot be kept is left out, since the run ends all the same.
 
         Cancellation: callers shield it.
         """

@@ -136,8 +136,15 @@ class PlanCodec:
         return msgspec.msgpack.encode(entry)
 
     def entry_back(self, data: bytes) -> RawEntry:
-        """A trace entry, read again."""
-        return _entries.decode(data)
+        """A trace entry, read again.
+
+        Raises:
+            SerializationError: it is damaged.
+        """
+        try:
+            return _entries.decode(data)
+        except msgspec.MsgspecError as error:
+            raise SerializationError("the trace", str(error)) from error
 
     def fate(self, fate: Fate) -> bytes:
         """Why the run goes back, as a record."""
@@ -170,8 +177,15 @@ class PlanCodec:
             raise SerializationError("ctx.state", str(error)) from error
 
     def notes_back(self, data: bytes) -> dict[str, Any]:
-        """The run's shared state, read again."""
-        return _notes.decode(unstamp(data, "ctx.state")) if data else {}
+        """The run's shared state, read again.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            return _notes.decode(unstamp(data, "ctx.state")) if data else {}
+        except msgspec.MsgspecError as error:
+            raise SerializationError("ctx.state", str(error)) from error
 
 
 def _item_codec(node: PlanNode) -> ValueCodec:

@@ -1,0 +1,233 @@
+"""What the fault tests share: victims, a key space, looks at what is left, and what has to hold."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from aioreactor import RunNotFound, Runtime, runs, sweep
+from aioreactor.snapshots import RunSnapshot
+from aioreactor.store.records import TERMINAL
+from tests.faults import reactors
+from tests.faults.zygote import runtime_of
+
+ROOT = Path(__file__).parents[2]
+_numbers = itertools.count()
+KILLED = -9
+DEEP = os.environ.get("AIOREACTOR_FAULTS") == "deep"
+SEED = int(os.environ.get("AIOREACTOR_FAULTS_SEED") or random.SystemRandom().randrange(1 << 30))
+"""Shown when a test fails; set ``AIOREACTOR_FAULTS_SEED`` to repeat its choice of points."""
+RANDOM = random.Random(SEED)
+
+
+class Zygote:
+    """Makes victims, one at a time; see ``zygote``."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.zygote"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+    def start(self, order: dict[str, Any]) -> int:
+        """Start a victim; gives its pid."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return self._answer("pid")
+
+    def wait(self) -> int:
+        """How the victim ended."""
+        return self._answer("exit")
+
+    def _answer(self, word: str) -> int:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().split()
+        assert line[:1] == [word], line
+        return int(line[1])
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+
+
+class Field:
+    """One key space, its victims, and a runtime of this process that takes over from them."""
+
+    def __init__(self, url: str, zygote: Zygote, prefix: str = "") -> None:
+        self.url = url
+        self.zygote = zygote
+        self.prefix = prefix or f"f{os.getpid()}-{next(_numbers)}"
+        self.base: dict[str, Any] = {"url": url, "prefix": self.prefix, "ledger": f"{self.prefix}.ledger"}
+        self.runtime: Runtime
+        self.ledger: reactors.Ledger
+
+    async def __aenter__(self) -> Field:
+        self.runtime = runtime_of(self.base)
+        await self.runtime.__aenter__()
+        self.ledger = reactors.Ledger(self.url, self.base["ledger"])
+        reactors.use(self.ledger)
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.runtime.__aexit__(*error)
+        await self.ledger.aclose()
+
+    # ------------------------------------------------------------------ victims
+
+    async def victim(self, run_id: str, **order: Any) -> int:
+        """Let one live to its end; gives its exit code."""
+        self.zygote.start({**self.base, "run_id": run_id, **order})
+        return await asyncio.to_thread(self.zygote.wait)
+
+    async def kill_everywhere(self, points: str, prepare: Any = None, **order: Any) -> list[str]:
+        """A victim per point, killed there, until one gets through; gives the ids of their runs.
+
+        Every third point, from a random one on; all of them with ``AIOREACTOR_FAULTS=deep``.
+        """
+        made = []
+        first, stride = (0, 1) if DEEP else (RANDOM.randrange(3), 3)
+        for number in itertools.count(first, stride):
+            run_id = f"{order.get('reactor', 'R')}-{points}{number}"
+            if prepare is not None:
+                await prepare(run_id)
+            made.append(run_id)
+            code = await self.victim(run_id, **order, **{points: number})
+            if code == 0:
+                return made
+            assert code == KILLED, f"{run_id} ended with {code}"
+            assert number < 200
+        raise AssertionError
+
+    # ------------------------------------------------------------------ what is left
+
+    async def do(self, *args: Any) -> Any:
+        return await self.ledger.client.execute(*args, repeatable=True)
+
+    async def settle(self, run_ids: list[str], seconds: float = 15.0) -> dict[str, RunSnapshot]:
+        """Sweep until every one of these has ended, or was never created."""
+        found: dict[str, RunSnapshot] = {}
+        async with asyncio.timeout(seconds):
+            while True:
+                await sweep(1000)
+                for run_id in set(run_ids) - set(found):
+                    try:
+                        snapshot = await runs.find(run_id)
+                    except RunNotFound:
+                        continue
+                    if snapshot.status in TERMINAL:
+                        found[run_id] = snapshot
+                if not await self.held_or_live(run_ids):
+                    return found
+                await asyncio.sleep(0.02)
+
+    async def held_or_live(self, run_ids: list[str]) -> list[str]:
+        assert self.runtime.durable is not None
+        rows = [await self.runtime.durable.store.peek(run_id) for run_id in run_ids]
+        return [row.run_id for row in rows if row is not None and (row.status not in TERMINAL or row.lease_left_ms)]
+
+    async def check_all(self, ids: list[str], expected: list[str], status: str, **options: Any) -> None:
+        """These runs, swept to their ends, all did what one of them does undisturbed."""
+        found = await self.settle(ids)
+        failures = []
+        for run_id in ids:
+            lines = await self.ledger.lines(run_id)
+            if run_id not in found:
+                assert lines == [], run_id  # it died before the run was created
+                continue
+            try:
+                assert found[run_id].status == status
+                check_run(lines, found[run_id], expected, **options)
+            except AssertionError as error:
+                failures.append(f"{run_id}: {str(error).partition(chr(10))[0]}")
+        assert not failures, chr(10).join([f"seed {SEED}", *failures])
+        await self.assert_clean()
+
+    async def give_up(self, ids: list[str]) -> None:
+        """Remove these runs."""
+        assert self.runtime.durable is not None
+        for run_id in ids:
+            await self.runtime.durable.store.delete(run_id, force=True)
+
+    async def assert_clean(self) -> None:
+        """No lease, no living run, no key without an owner or an expiry, nothing that the sweeper still looks for."""
+        assert await self.do("ZCARD", f"{self.prefix}:{{:index}}:live") == 0
+        for key in [key.decode() for key in await self.do("KEYS", f"{self.prefix}:*")]:
+            if "{:index}" in key:
+                continue
+            assert await self.do("PTTL", key) > 0, key
+            if key.endswith(":run"):
+                token, status = await self.do("HMGET", key, "token", "status")
+                assert (token, status.decode() in TERMINAL) == (b"", True), (key, token, status)
+
+
+# ---------------------------------------------------------------------- invariants
+
+
+def _once(lines: Iterable[str]) -> list[str]:
+    """Without repeats of the line before."""
+    return [line for line, _ in itertools.groupby(lines)]
+
+
+def paths_of(lines: list[str]) -> list[str]:
+    return list(dict.fromkeys(line.partition(":")[2] for line in lines if line.partition(":")[0] in KINDS))
+
+
+KINDS = ("do", "undo", "comp")
+
+
+def check_run(
+    lines: list[str], snapshot: RunSnapshot, expected: list[str], *, in_flight: int = 1, cut_short: bool = False
+) -> None:
+    """What a run did that was killed once, against what it does undisturbed.
+
+    The same effects, none missing, in the same last state per step; at most the ``in_flight`` ones of the kill twice.
+    ``cut_short``: what was in flight may have been cut, and what was to come may not have been reached; then every
+    effect is taken back, once.
+    """
+    if cut_short:
+        for path in paths_of(lines):
+            mine = _once(line for line in lines if line.partition(":")[2] == path)
+            assert mine in ([f"do:{path}", f"undo:{path}"], [f"do:{path}", f"comp:{path}"], [f"comp:{path}"]), lines
+            assert lines.count(mine[-1]) == 1 or len(lines) <= 2 * len(paths_of(lines)) + in_flight, lines
+        _check_trace(lines, snapshot)
+        return
+    have, want = Counter(lines), Counter(expected)
+    assert not want - have, f"missing {dict(want - have)} in {lines}"
+    more = have - want
+    assert more.total() <= in_flight, f"too often {dict(more)} in {lines}"
+    for path in paths_of(expected):
+        mine = _once(line for line in lines if line.partition(":")[2] == path)
+        theirs = _once(line for line in expected if line.partition(":")[2] == path)
+        assert mine == theirs, f"{path}: {lines}"
+    _check_trace(lines, snapshot)
+
+
+def _check_trace(lines: list[str], snapshot: RunSnapshot) -> None:
+    """What the trace tells of each step is part of what it did, in the same order, and tells its end."""
+    words = {"run": "do", "undo": "undo", "compensate": "comp"}
+    told = [f"{words[entry.kind]}:{entry.path}" for entry in snapshot.trace.only(*words)]
+    for path in paths_of(lines):
+        mine = [line for line in lines if line.partition(":")[2] == path]
+        mine_told = [line for line in told if line.partition(":")[2] == path]
+        rest = iter(mine)
+        assert all(line in rest for line in mine_told), f"trace {mine_told}, ledger {mine}"
+        assert set(mine) == set(mine_told), f"trace {mine_told}, ledger {mine}"
+    times = [entry.at for entry in snapshot.trace]
+    assert len(times) == len(snapshot.trace)
