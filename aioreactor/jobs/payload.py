@@ -7,14 +7,14 @@ somebody else puts into the queue, it cannot make a worker call anything.
 from __future__ import annotations
 
 import io
-import itertools
-import os
 import pickle  # read by a reader that admits no callables, see `loads_plain`
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from arq.constants import job_key_prefix
+
+from aioreactor.store.unique import UniqueTexts
 
 CARRY = "aioreactor.carry"
 """Name of the function that carries runs on."""
@@ -80,28 +80,12 @@ def dumps_plain(job: dict[str, Any]) -> bytes:
     return pickle.dumps(job, PROTOCOL)
 
 
-class _Sequence:
-    """Numbers jobs apart from those of all other processes, forked ones included."""
-
-    def __init__(self) -> None:
-        self.renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.renew)
-
-    def renew(self) -> None:
-        self._process = os.urandom(8).hex()
-        self._numbers = itertools.count()
-
-    def __call__(self) -> str:
-        return f"{self._process}-{next(self._numbers)}"
-
-
-_sequence = _Sequence()
+_numbers = UniqueTexts()
 
 
 def new_job_id() -> str:
     """An id that no other job has or had."""
-    return f"{RUNG}:{_sequence()}"
+    return f"{RUNG}:{_numbers()}"
 
 
 def swept_job_id(run_id: str, loss: str) -> str:

@@ -91,12 +91,12 @@ class WakeListener:
             return await endpoint.connect()
 
     async def _took(self, connection: AbstractConnection) -> None:
+        # Before the answers below: what becomes free while they are under way may want the next one.
+        self._wanted.clear()
         if self._is_full():
             await self._ask(connection, "RPUSH", self._queue.wake_key, "1")
             await self._ask(connection, "PEXPIRE", self._queue.wake_key, WAKE_MS)
-            self._wanted.clear()
         else:
-            self._wanted.clear()
             self._on_wake()
 
     async def _ask(self, connection: AbstractConnection, *command: str | int) -> Any:

@@ -55,7 +55,7 @@ class Worker(ArqWorker):
         super().__init__(**{**options, "poll_delay": 0})
         self.service = service
         self._reason = asyncio.Event()
-        self._listener = WakeListener(service.queue, on_wake=self._reason.set, is_full=lambda: not self._has_room())
+        self._listener = WakeListener(service.queue, on_wake=self._reason.set, is_full=self._turns_away)
         self._failures = 0
         self._more = False
         self._starved = False
@@ -125,6 +125,12 @@ class Worker(ArqWorker):
     def _has_room(self) -> bool:
         host = self.service.host
         return self.allow_pick_jobs and self.job_counter < self.max_jobs and (host is None or host.free > 0)
+
+    def _turns_away(self) -> bool:
+        """Whether there is no room for what a token stands for; then a freed slot is a reason to look."""
+        full = not self._has_room()
+        self._starved = self._starved or full
+        return full
 
     async def _nap(self) -> None:
         """Sleep until there is a reason to look again."""

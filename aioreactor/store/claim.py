@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from typing import Any
 from aioreactor.errors import OwnershipLost
 from aioreactor.store.calls import Value
 from aioreactor.store.scripts import Reply, Script
+from aioreactor.store.unique import UniqueTexts
 
 DRIFT = 0.01
 """Part of a lease that its holder does not count on, because clocks do not run equally fast."""
@@ -23,23 +23,8 @@ def new_token() -> str:
     return os.urandom(10).hex()
 
 
-class _WriteIds:
-    """What tells one write from all others, also from those of a process that was forked from this one."""
-
-    def __init__(self) -> None:
-        self.renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.renew)
-
-    def renew(self) -> None:
-        self._process = os.urandom(8).hex()
-        self._numbers = itertools.count()
-
-    def __call__(self) -> str:
-        return f"{self._process}-{next(self._numbers)}"
-
-
-new_write_id = _WriteIds()
+new_write_id = UniqueTexts()
+"""What tells one write from all others."""
 
 
 class Write:

@@ -110,6 +110,32 @@ async def test_a_freed_slot_is_a_reason_to_look(
     assert gates.calls == ["a", "b"]
 
 
+async def test_a_token_that_a_full_worker_put_back_makes_a_freed_slot_a_reason_to_look(
+    work: Work, ring: Ring, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had room when it began to nap, and none when the token came."""
+    monkeypatch.setattr("aioreactor.jobs.worker.LONGEST_NAP", 3600)
+    gates = Gates()
+    worker = await work(gates, max_concurrency=1)
+    async with asyncio.timeout(30):
+        while all(client["cmd"] != "blpop" for client in await stage.redis.client_list()):
+            await asyncio.sleep(0)
+        gates.open("first")
+        await ring("first")
+        await gates.called(1)
+        await napping(worker)
+        host = worker.service.host
+        assert host is not None
+        await host.idle()
+        assert host.admit(["a"], "no job's") == []
+        await ring("b")
+        while worker._listener._wanted.is_set():
+            await asyncio.sleep(0)
+        gates.open("a")
+        await gates.called(3)
+    assert gates.calls == ["first", "a", "b"]
+
+
 async def test_a_full_worker_still_runs_users_jobs_and_leaves_ours(
     work: Work, ring: Ring, stage: Stage, arq_pool: ArqRedis
 ) -> None:
