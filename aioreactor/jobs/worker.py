@@ -60,6 +60,7 @@ class Worker(ArqWorker):
         self._more = False
         self._starved = False
         self._stopping = False
+        self._closing = asyncio.Lock()
 
     # ------------------------------------------------------------------ the loop
 
@@ -206,23 +207,25 @@ class Worker(ArqWorker):
 
         Cancellation: what runs is cancelled without being rung again.
         """
-        self._stopping = True
-        await self._listener.aclose()
-        await self._cancel_tasks()
-        pool: ArqRedis | None = self._pool
-        self._pool = None
-        hook: Hook | None = self.on_shutdown
-        self.on_shutdown = None
-        try:
-            if hook is not None:
-                await hook(self.ctx)
-            if pool is not None:
-                await pool.delete(self.health_check_key)
-        except TROUBLE as error:
-            _log.warning("queue %s was away when the worker ended: %s", self.queue_name, error)
-        finally:
-            if pool is not None:
-                await pool.aclose(close_connection_pool=True)
+        # Closed from outside, `serve` closes too: neither returns before all is handed back.
+        async with self._closing:
+            self._stopping = True
+            await self._listener.aclose()
+            await self._cancel_tasks()
+            pool: ArqRedis | None = self._pool
+            self._pool = None
+            hook: Hook | None = self.on_shutdown
+            self.on_shutdown = None
+            try:
+                if hook is not None:
+                    await hook(self.ctx)
+                if pool is not None:
+                    await pool.delete(self.health_check_key)
+            except TROUBLE as error:
+                _log.warning("queue %s was away when the worker ended: %s", self.queue_name, error)
+            finally:
+                if pool is not None:
+                    await pool.aclose(close_connection_pool=True)
 
     async def _cancel_tasks(self) -> None:
         own = asyncio.current_task()
