@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -122,3 +123,14 @@ class Place:
         for run_id in await self.do("ZRANGE", f"{self.prefix}:{{:index}}:live", 0, -1):
             row = await self.store.peek(run_id.decode())
             assert row is None or row.status in TERMINAL  # its entry goes when the sweeper comes by
+
+
+def every_turn(seconds: float = 120) -> Iterator[int]:
+    """0, 1, 2, … turns of the loop, for tests that cut something off after each; fails when it never ends.
+
+    Bounded by time: how many turns an answer takes depends on the server's speed.
+    """
+    until = time.monotonic() + seconds
+    for turns in itertools.count():
+        assert time.monotonic() < until, f"it has not ended after {turns} turns"
+        yield turns

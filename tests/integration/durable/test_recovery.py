@@ -27,7 +27,7 @@ from aioreactor import (
     sweep,
     value,
 )
-from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
+from tests.integration.durable.kit import Gate, Place, behave, every_turn, ledger, noted, raises
 
 
 class Chain(Reactor):
@@ -444,8 +444,7 @@ async def test_a_run_whose_values_do_not_fit_the_code_ends_with_the_reason(place
 
 
 async def test_cancelling_a_sweep_leaves_no_lease(place: Place) -> None:
-    # A slow server makes for more turns than these; the further ones only wait for it, too.
-    for turns in range(300):
+    for turns in every_turn():
         run_id = f"x{turns}"
         gate = Gate()
         behave["b"] = gate

@@ -24,7 +24,7 @@ from aioreactor import (
     value,
 )
 from aioreactor.store.calls import Call
-from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
+from tests.integration.durable.kit import Gate, Place, behave, every_turn, ledger, noted, raises
 
 
 class Order(Reactor):
@@ -162,7 +162,7 @@ async def test_cancelled_at_every_turn_of_the_loop(place: Place, name: str) -> N
     reactor = CANCELLABLE[name]
     paths = ["a", "b", "c", "z", "trip.t1", "trip.t2", *(f"legs[{n}].t{m}" for n in (0, 1) for m in (1, 2))]
     behave.update(dict.fromkeys(paths, slowly))
-    for turns in range(2000):
+    for turns in every_turn():
         ledger.clear()
         run_id = f"x{turns}"
         task = asyncio.create_task(reactor.with_options(run_id=run_id).run())
@@ -387,8 +387,7 @@ async def test_undo_is_refused_while_it_runs(place: Place) -> None:
 
 
 async def test_undo_that_is_cancelled_at_every_turn_leaves_no_lease(place: Place) -> None:
-    # A slow server makes for more turns than these; the further ones only wait for it, too.
-    for turns in range(500):
+    for turns in every_turn():
         run_id = f"x{turns}"
         await Order.with_options(run_id=run_id).run()
         ledger.clear()
