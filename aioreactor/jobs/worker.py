@@ -109,7 +109,9 @@ class Worker(ArqWorker):
         host = self.service.host
         if host is None:
             return job_ids
-        room = host.free - sum(payload.is_ours(job_id.encode()) for job_id in self.tasks)
+        # One under way may still bring a run; one that has ended stays in `tasks` until this look at the queue is over.
+        coming = sum(payload.is_ours(job_id.encode()) for job_id, task in self.tasks.items() if not task.done())
+        room = host.free - coming
         deliveries = [job_id for job_id in job_ids if payload.is_ours(job_id)]
         left = set(deliveries[max(room, 0) :])
         return [job_id for job_id in job_ids if job_id not in left]

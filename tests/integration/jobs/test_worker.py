@@ -136,6 +136,22 @@ async def test_a_token_that_a_full_worker_put_back_makes_a_freed_slot_a_reason_t
     assert gates.calls == ["first", "a", "b"]
 
 
+async def test_a_delivery_that_has_ended_takes_no_room(work: Work, ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    """arq forgets a finished job at the end of its next look at the queue only."""
+    monkeypatch.setattr("aioreactor.jobs.worker.LONGEST_NAP", 3600)
+    gates = Gates()
+    worker = await work(gates, max_concurrency=1)
+    for number in range(1, 4):
+        await napping(worker)
+        gates.open(f"r{number}")
+        await ring(f"r{number}")
+        async with asyncio.timeout(30):
+            await gates.called(number)
+            while not all(task.done() for task in worker.tasks.values()):
+                await asyncio.sleep(0)
+    assert gates.calls == ["r1", "r2", "r3"]
+
+
 async def test_a_full_worker_still_runs_users_jobs_and_leaves_ours(
     work: Work, ring: Ring, stage: Stage, arq_pool: ArqRedis
 ) -> None:
