@@ -233,7 +233,9 @@ class Worker(ArqWorker):
         own = asyncio.current_task()
         tasks = [task for task in (self.main_task, *self.tasks.values()) if task is not None and task is not own]
         for task in tasks:
-            task.cancel()
+            # Once: a second one would cut off what the first has started, such as a pipeline that is closing.
+            if not task.cancelling():
+                task.cancel()
         # arq's own waits for them without this, and so may never come to `on_shutdown`.
         await asyncio.gather(*tasks, return_exceptions=True)
         self.tasks.clear()
