@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from aioreactor.engine.ports import Environment
+from aioreactor.engine.ports import Detached, Environment
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import OwnershipLost, RunNotFound
 from aioreactor.logs import note
@@ -18,6 +19,7 @@ from aioreactor.settings import Settings
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
+from aioreactor.store.errors import StoreError
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.leases import LeaseKeeper
 from aioreactor.store.plan_codec import PlanCodec
@@ -55,13 +57,26 @@ async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.Cance
     return task.result(), cancelled
 
 
+class Queue(Protocol):
+    """Tells workers of runs; see `aioreactor.jobs.ports.Doorbell`."""
+
+    async def ring(self, run_ids: Iterable[str], *, due_ms: int | None = None) -> list[str]:
+        """Have workers carry these runs on, ``due_ms`` from now."""
+        ...
+
+
+Queues: TypeAlias = Callable[[str], Queue]
+"""The queue of a name; the empty name is the default queue."""
+
+
 class Base:
     """Connections are made when first needed, one set per event loop."""
 
-    def __init__(self, settings: Settings, environment: Environment) -> None:
+    def __init__(self, settings: Settings, environment: Environment, queues: Queues) -> None:
         assert settings.redis_url is not None
         self.settings = settings
         self.environment = environment
+        self.queues = queues
         self.client = StoreClient(settings.redis_url, retry_for=settings.store_retry_for)
         self.store = RunStore(self.client, prefix=settings.key_prefix)
         self._executing_here: dict[str, Execution] = {}
@@ -95,7 +110,7 @@ class Base:
         return int(self.settings.lease_ttl * 1000)
 
     def _execution(
-        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, state: bytes = b""
+        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, queue: str, state: bytes = b""
     ) -> tuple[Execution, RunJournal]:
         def lost(error: OwnershipLost) -> None:
             execution.lose(error)
@@ -103,8 +118,9 @@ class Base:
         hold = self._keeper().watch(claim, lost)
         retention = plan.options.retention if plan.options.retention is not None else self.settings.retention
         retention_ms = max(1, int(retention * 1000))
+        ring = partial(self.ring, run_id, queue)
         journal = RunJournal(
-            self.store, claim, hold, codec, encode_outcome, retention_ms=retention_ms, known_state=state
+            self.store, claim, hold, codec, encode_outcome, ring=ring, retention_ms=retention_ms, known_state=state
         )
         execution = Execution(self.environment, plan, run_id, journal)
         journal.scrubber = lambda: execution.scrubber
@@ -112,13 +128,36 @@ class Base:
         return execution, journal
 
     async def _executing(
-        self, claim: Claim, journal: RunJournal, work: Coroutine[Any, Any, Outcome[Any]]
+        self, claim: Claim, journal: RunJournal, queue: str, work: Coroutine[Any, Any, Outcome[Any]]
     ) -> Outcome[Any]:
         try:
             return await work
         finally:
-            self._executing_here.pop(claim.run_id, None)
+            execution = self._executing_here.pop(claim.run_id, None)
             journal.let_go()
+            if execution is not None and isinstance(execution.lost, Detached):
+                await despite_cancel(self._detach(claim, queue))
+
+    async def _detach(self, claim: Claim, queue: str) -> None:
+        """Leave the run to a worker; what cannot be let go is swept when its lease has ended."""
+        try:
+            if claim.open:
+                await self.store.release(claim)
+                await self.ring(claim.run_id, queue)
+        except (StoreError, OwnershipLost) as error:
+            note(logger, logging.WARNING, "run_swept_later", str(error), run_id=claim.run_id)
+
+    async def ring(self, run_id: str, queue: str, delay_ms: int = 0) -> str:
+        """Tell workers of a run; gives the job's id, or nothing when the queue is away: then the run is swept.
+
+        Cancellation: it was told, or not.
+        """
+        try:
+            [job_id] = await self.queues(queue).ring([run_id], due_ms=delay_ms or None)
+        except StoreError as error:
+            note(logger, logging.WARNING, "run_swept_later", str(error), run_id=run_id)
+            return ""
+        return job_id
 
     async def _read(self, run_id: str) -> StoredRun:
         record = await self.store.read(run_id)

@@ -55,10 +55,12 @@ class Starting(Reading):
                 raise cancelled
             return await self._attach(plan, run_id, created, key or run_id, options)
         assert created.claim is not None
-        execution, journal = self._execution(plan, run_id, created.claim, codec)
+        codec.ahead = created.created_ms / 1000 - self.environment.clock.now()
+        execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue)
+        execution.awaits_trigger = plan.background is not None
         if cancelled is not None:
             execution.note_cancel(cancelled)
-        return await self._executing(created.claim, journal, execution.run(view, inputs))
+        return await self._executing(created.claim, journal, new.queue, execution.run(view, inputs))
 
     def _new(self, plan: Plan, inputs: bytes, options: Mapping[str, Any], due_ms: int = 0) -> NewRun:
         deadline = plan.options.deadline if plan.options.deadline is not None else self.environment.deadline
@@ -70,6 +72,7 @@ class Starting(Reading):
             deadline_ms=None if deadline is None else max(1, int(deadline * 1000)),
             due_ms=due_ms,
             tags=tuple(options.get("tags") or ()),
+            queue=options.get("queue") or plan.options.queue or self.settings.queue or "",
         )
 
     async def _attach(

@@ -25,6 +25,7 @@ from aioreactor.errors import (
     UnknownReactor,
 )
 from aioreactor.logs import note
+from aioreactor.plan.model import Plan
 from aioreactor.registry import find_reactor
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
@@ -33,6 +34,8 @@ from aioreactor.store.records import LIVE, Held, Missing, Refused
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
+EARLY_MS = 5000
+"""A job that comes before its run is due by more than this, clocks being what they are, is not the one for that."""
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled"))
 
 
@@ -59,13 +62,13 @@ class Taking(Base):
     async def _take(self, run_id: str) -> Claim | None:
         """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
         row = await self.store.peek(run_id)
-        if row is None or row.status not in LIVE:
+        if row is None or row.status not in LIVE or row.due_ms - row.now_ms > EARLY_MS:
             return None
         status: Status | None = "running" if row.status == "pending" else None
         claim = await self.store.take(run_id, (row.status,), ttl_ms=self._ttl_ms(), status=status)
         if not isinstance(claim, Claim):
             return None
-        if row.status != "pending":
+        if row.lease_ms:
             note(logger, logging.WARNING, "run_recovered", run_id=run_id)
         return claim
 
@@ -86,7 +89,7 @@ class Taking(Base):
             note(logger, logging.ERROR, "carry_failed", repr(error), run_id=run_id, delivery=delivery)
 
     async def _carry(self, claim: Claim) -> None:
-        task = asyncio.ensure_future(self._resume(claim, None))
+        task = asyncio.ensure_future(self._resume(claim, None, park_after=self.settings.park_after))
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -149,8 +152,16 @@ class Taking(Base):
             self.environment.resource(name, annotation)
         return opened
 
+    def _resources(self, plan: Plan) -> dict[str, Any]:
+        return {item.name: self.environment.resource(item.name, item.annotation) for item in plan.fields.resources}
+
     async def _resume(
-        self, claim: Claim, fate: Fate | None, cancelled: asyncio.CancelledError | None = None
+        self,
+        claim: Claim,
+        fate: Fate | None,
+        cancelled: asyncio.CancelledError | None = None,
+        *,
+        park_after: float | None = None,
     ) -> Outcome[Any]:
         record, cancelled_now = await despite_cancel(self.store.load(claim))
         cancelled = cancelled or cancelled_now
@@ -163,16 +174,20 @@ class Taking(Base):
         except (UnknownReactor, SerializationError) as error:
             return await self._end_unreadable(claim, error)
         plan, inputs = opened.plan, opened.inputs
-        execution, journal = self._execution(plan, row.run_id, claim, codec, row.state)
+        codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
+        execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state)
+        execution.park_after = park_after
         execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:
-            execution.deadline_at = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
-        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate or opened.fate)
-        view = view_of(plan, inputs)
-        execution.state.root.view = view
+            execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
+        execution.state.root.view = view = view_of(plan, inputs, self._resources(plan))
         if cancelled is not None:
             execution.note_cancel(cancelled)
-        return await self._executing(claim, journal, execution.resume(inputs, restore))
+        if claim.fence == 1 and fate is None:  # nobody has executed it before
+            return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
+        fate = fate or opened.fate
+        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet)
+        return await self._executing(claim, journal, row.queue, execution.resume(inputs, restore))
 
     async def _end_unreadable(self, claim: Claim, error: Exception) -> Outcome[Any]:
         """Nobody here can go on with it: it ends with the real reason, and who waits is told."""
