@@ -42,7 +42,6 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         version: Of the code that goes on with the run.
         fingerprint: Of the plan that goes on with the run.
         rest: The fence of who lets the run go with nothing in flight, a blank, and what the run waits for.
-        rollback: What of the rollback has not completed so far.
     """
 
     status: Status | None = None
@@ -56,7 +55,6 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     fingerprint: str | None = None
     rest: str | None = None
-    rollback: bytes | None = None
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +119,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         now_ms: When this was read.
         queue: Of the workers that are to carry it on; empty is any.
         rest: See `Changes.rest`; of whoever let it go last.
-        inputs, outcome, failure, state, rollback: Empty also when they were not asked for.
+        inputs, outcome, failure, state: Empty also when they were not asked for.
     """
 
     run_id: str
@@ -151,7 +149,6 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     outcome: bytes = b""
     failure: bytes = b""
     state: bytes = b""
-    rollback: bytes = b""
 
     @property
     def waits_for(self) -> str:

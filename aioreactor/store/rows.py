@@ -14,8 +14,8 @@ SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
     "parent labels seq served due_ms queue rest"
 ).split()
-CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest", "rollback")
-BLOBS = "inputs outcome failure state rollback".split()
+CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest")
+BLOBS = "inputs outcome failure state".split()
 
 
 def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:

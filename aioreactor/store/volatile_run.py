@@ -30,7 +30,7 @@ class VolatileRun:
         self.told_until_ms = 0
         self.version, self.fingerprint = new.version, new.fingerprint
         self.seq, self.served = new.seq, 0
-        self.state, self.failure, self.outcome, self.rollback = new.state, b"", b"", b""
+        self.state, self.failure, self.outcome = new.state, b"", b""
         self.rest = ""
         self.steps = dict(new.steps)
         self.trace = list(new.trace)
@@ -97,7 +97,6 @@ class VolatileRun:
             outcome=self.outcome if "outcome" in blobs else b"",
             failure=self.failure if "failure" in blobs else b"",
             state=self.state if "state" in blobs else b"",
-            rollback=self.rollback if "rollback" in blobs else b"",
         )
 
     def record(self, now_ms: int) -> RunRecord:
