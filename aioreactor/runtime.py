@@ -24,7 +24,7 @@ from aioreactor.engine import once, reporting
 from aioreactor.engine.arguments import cross_checked, validated, view_of
 from aioreactor.engine.ports import Environment
 from aioreactor.engine.scheduler import Execution
-from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, StoreRequired
+from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, SerializationError, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
 from aioreactor.results import Dispatched, Outcome
@@ -282,7 +282,10 @@ class Runtime:
     ) -> Outcome[Any]:
         """All of it is for a worker; one that has this id already is waited for."""
         assert self.durable is not None
-        job_id = await self._dispatch(plan, run_id, values, options)
+        try:
+            job_id = await self._dispatch(plan, run_id, values, options)
+        except SerializationError as error:
+            return reporting.refused(plan, run_id, error, values)
         if job_id is None:
             return await self.durable.finished(run_id, None)
         return Dispatched(job_id, _record=RunRecord(run_id, plan.name, "pending"))
@@ -291,6 +294,8 @@ class Runtime:
         self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle[Any]:
         """Start as a task of this runtime; see `Reactor.spawn`."""
+        if reactor.plan.background == "all" and self.durable is not None:
+            return await self.enqueue(reactor, inputs, options)
         plan = self._prepare(reactor, options)
         run_id = self._run_id(plan, options)
         values = self._validated(plan, run_id, inputs)
@@ -313,7 +318,10 @@ class Runtime:
         values = self._validated(plan, run_id, inputs)
         if not isinstance(values, dict):
             return RunHandle(run_id, plan.name, None, None, values)
-        await self._dispatch(plan, run_id, values, options)
+        try:
+            await self._dispatch(plan, run_id, values, options)
+        except SerializationError as error:
+            return RunHandle(run_id, plan.name, None, None, reporting.refused(plan, run_id, error, inputs))
         return RunHandle(run_id, plan.name, None, None, durable=self.durable)
 
     async def _dispatch(

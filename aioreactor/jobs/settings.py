@@ -19,6 +19,7 @@ from aioreactor.jobs import payload
 from aioreactor.jobs.ports import Backing, Carrier, Hook, OpensBacking, SweptStore
 from aioreactor.jobs.queue import JobQueue
 from aioreactor.jobs.service import WorkerService, guarded
+from aioreactor.registry import open_modules
 from aioreactor.settings import Settings
 from aioreactor.store.endpoints import Endpoint, parse_endpoint
 
@@ -93,6 +94,7 @@ def worker_settings(
     names = tuple(dict.fromkeys(modules))
     for name in names:
         importlib.import_module(name)
+    open_modules(names)
     url = _queue_url(queue_url, settings)
     if not isinstance(queue, JobQueue):
         name = queue or (settings.queue if settings is not None else None) or default_queue_name

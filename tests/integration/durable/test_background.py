@@ -168,6 +168,43 @@ async def test_its_own_queue_gets_it_and_so_does_the_sweep(place: Place) -> None
         await place.do("DEL", key)
 
 
+async def test_a_handle_waits_for_the_end_wherever_it_is(place: Place) -> None:
+    spawned, whole = await Order.spawn(), await Whole.spawn()
+    async with working(place):
+        assert await spawned.result(timeout=30) == Success("ship")
+        assert await whole.result(timeout=30) == Success("ship")
+    assert (await spawned.status(), await whole.status()) == ("completed", "completed")
+
+
+async def test_a_handle_of_an_attached_start_that_is_cancelled_still_gets_the_outcome(place: Place) -> None:
+    gate = Gate()
+    behave["charge"] = gate
+    first = await Detaching.with_options(idempotency_key="a").spawn()
+    await gate.reached.wait()
+    second = await Detaching.with_options(idempotency_key="a").spawn()
+    await second.cancel()
+    with pytest.raises(TimeoutError):
+        await second.result(timeout=0.01)
+    gate.open.set()
+    assert await second.result(timeout=30) == await first.result(timeout=30) == Success("ship")
+
+
+async def test_what_cannot_be_stored_is_refused_by_every_start(place: Place) -> None:
+    class Odd(Reactor, name="bg.Odd"):
+        thing: Any
+        a = noted()
+
+    class OddWhole(Odd, name="bg.OddWhole"):
+        background = "all"
+
+    handle = await Odd.enqueue(thing=object())
+    for outcome in (await Odd.run(thing=object()), await handle.result(), await OddWhole.run(thing=object())):
+        assert isinstance(outcome, Failure)
+        assert outcome.error_type == "aioreactor.errors.SerializationError"
+    assert await rung(place) == []
+    assert await runs.list() == ()
+
+
 # ---------------------------------------------------------------------- detach
 
 
