@@ -22,7 +22,7 @@ seconds: then come back with the same tickets. `Holds` is given back with how th
 asked for (`give_back`), or kept over a gap without this process (`park`, then `Coordinator.adopt` anywhere).
 
 Positions of ordered locks are handed out by `Coordinator.assign`, with a token that finds them again, and are plain
-data. Until their turn, somebody has to give signs of life for them (`Coordinator.beat`); while it lasts the renewer does.
+data. Until their turn, somebody has to give signs of life for them (`Coordinator.beat`); during it the renewer does.
 
 Failures. A renewal that finds a hold gone tells every entry (`on_lost`), once. A store that cannot be reached refuses
 at acquire, and ends trust when the lease is over, by this process's clock. What cannot be given back ends by itself.

@@ -67,8 +67,9 @@ class _Guarded(Entered):
         self._left = False
 
     def _on_lost(self, error: LeaseLost) -> None:
-        self._lost = error
-        if self._task is not None and not self._left:
+        # A task that asks itself is told by what `check` raises; cancelled as well, it would be so one await later.
+        if self._task is not None and not self._left and self._task is not asyncio.current_task():
+            self._lost = error
             self._task.cancel(str(error))
 
     def _leaving(self) -> None:
