@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aioreactor.coordination.desk import RECHECK, Desk, new_token, settled
@@ -18,7 +19,7 @@ from aioreactor.coordination.scopes import Scope
 from aioreactor.errors import LeaseLost, OutOfTurn
 from aioreactor.logs import note
 from aioreactor.store.calls import Value
-from aioreactor.store.client import LEASE_LANE
+from aioreactor.store.client import DEFAULT_LANE, LEASE_LANE
 from aioreactor.store.errors import StoreError
 from aioreactor.store.scripts import Reply
 
@@ -63,8 +64,10 @@ async def assign(desk: Desk, key: str, poison_after: float, *, token: str | None
     return Position(key, epoch.decode(), number, token, poison_after)
 
 
-async def beat(desk: Desk, position: Position, stage: str = "", *, retry_for: float | None = None) -> str:
-    """A sign of life; why the position is lost, or nothing.
+async def beat(
+    desk: Desk, position: Position, stage: str = "", *, lane: str = LEASE_LANE, retry_for: float | None = None
+) -> str:
+    """A sign of life, and with ``stage`` what it does from now on; why the position is lost, or nothing.
 
     Raises:
         StoreError: The store is away.
@@ -72,7 +75,7 @@ async def beat(desk: Desk, position: Position, stage: str = "", *, retry_for: fl
     Cancellation: it was given, or not.
     """
     args: list[Value] = [position.epoch, position.number, position.token, stage]
-    reply = await desk.call("order_beat", desk.keys.order(position.key), args, lane=LEASE_LANE, retry_for=retry_for)
+    reply = await desk.call("order_beat", desk.keys.order(position.key), args, lane=lane, retry_for=retry_for)
     if reply.word == "ALIVE":
         return ""
     return "its line was reset" if reply.values[0] == b"stale" else "it was passed over"
@@ -182,7 +185,12 @@ class Turn:
         Cancellation: it was noted, or not.
         """
         self.drop()
-        await beat(self.desk, self.position, "queued", retry_for=_LETTING_GO)
+        await _yield_back(self.desk, self.position)
+
+
+async def _yield_back(desk: Desk, position: Position) -> None:
+    # On the lane on which it was asked for, lest it overtake the question.
+    await beat(desk, position, "queued", lane=DEFAULT_LANE, retry_for=_LETTING_GO)
 
 
 async def over(desk: Desk, position: Position, *, failed: bool) -> None:
@@ -243,7 +251,13 @@ async def take_turn(
 async def _ask(desk: Desk, position: Position, *, strict: bool, listens: bool) -> tuple[float, Reply]:
     asked, channel = time.monotonic(), desk.inbox.channel if listens else "-"
     args: list[Value] = [position.epoch, position.number, position.token, int(strict), channel]
-    return asked, await desk.call("order_turn", desk.keys.order(position.key), args)
+    try:
+        return asked, await desk.call("order_turn", desk.keys.order(position.key), args)
+    except asyncio.CancelledError:
+        # Whether it was sent is not known; it may be its turn now, and it will not run.
+        with suppress(StoreError):
+            await settled(_yield_back(desk, position))
+        raise
 
 
 async def _wait(desk: Desk, position: Position, *, strict: bool, until: float) -> tuple[float, Reply]:

@@ -157,7 +157,7 @@ def _fixed(numbers: list[int], length: int, now_ms: int) -> tuple[int, float]:
 
 def _gcra(numbers: list[int], length: int, now_ms: int) -> tuple[int, float]:
     arrival_us, limit = numbers
-    left = arrival_us / 1000 - now_ms
+    left = arrival_us // 1000 - now_ms
     return (min(limit, -int(-left * limit // length)), left) if left > 0 else (0, 0)
 
 

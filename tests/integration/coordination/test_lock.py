@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aioreactor import LeaseLost, Lock, LockUnavailable, StoreRequired, configure
+from aioreactor import LeaseLost, Lock, LockUnavailable, Runtime, Settings, StoreRequired
 from aioreactor.coordination import slots
 from aioreactor.coordination.coordinator import Coordinator
 from aioreactor.coordination.desk import RECHECK
@@ -64,12 +64,12 @@ async def test_it_is_given_back_however_the_body_ends(place: Place) -> None:
 
 
 async def test_without_a_store_nothing_runs() -> None:
-    configure(redis_url=None)
-    with pytest.raises(StoreRequired, match=r"Lock\('a'\)"):
-        async with Lock("a"):
-            raise AssertionError
-    with pytest.raises(StoreRequired):
-        ports.launcher().coordinator()
+    async with Runtime(Settings(redis_url=None)):
+        with pytest.raises(StoreRequired, match=r"Lock\('a'\)"):
+            async with Lock("a"):
+                raise AssertionError
+        with pytest.raises(StoreRequired):
+            ports.launcher().coordinator()
 
 
 async def test_a_store_that_cannot_be_reached_lets_nobody_in(place: Place) -> None:
