@@ -10,6 +10,7 @@ from typing import Any
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.fields import closest_text
 from aioreactor.definition.policies import Durability, OnCancel, OnFailure
+from aioreactor.definition.primitives import check_limits
 
 _PREFIX = "AIOREACTOR_"
 
@@ -28,6 +29,7 @@ class Settings:
     its runs, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the largest value of a step;
     ``cipher`` encrypts marked fields.
     In a worker, a run of which nothing but waits is left is parked when they last longer than ``park_after``.
+    ``rate_limits`` gives limits to the names of `RateLimit`: ``{"stripe": {"second": 3, "minute": 100}}``.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
 
@@ -41,6 +43,7 @@ class Settings:
     retention: float = 86400.0
     max_value_bytes: int = 1024 * 1024
     cipher: Any = None
+    rate_limits: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
     middlewares: Sequence[Any] = ()
     resources: Mapping[Any, Any] = field(default_factory=dict)
     on_failure: OnFailure = "settle"
@@ -58,6 +61,11 @@ class Settings:
     def __post_init__(self) -> None:
         if self.lease_ttl < 1:
             raise ValueError(f"lease_ttl={self.lease_ttl}: the shortest lease is 1 s")
+        for name, limits in self.rate_limits.items():
+            try:
+                check_limits(limits)
+            except ValueError as error:
+                raise ValueError(f"rate_limits[{name!r}]: {error}") from error
 
     @classmethod
     def from_environment(cls, **given: Any) -> Settings:
