@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from aioreactor import runtime
+from aioreactor import runtime, workers
+from aioreactor.cli.stores import use_store
 from aioreactor.cli.worker import worker
 from aioreactor.jobs import defaults
 from tests.integration.jobs.conftest import Ring, StartWorker, ended
@@ -67,6 +68,31 @@ def test_a_server_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(worker, ["json", "--redis-url", "unix:///nowhere"])
     assert done.exit_code == 2, done.output
     assert "the queue's server at unix:///nowhere cannot be used" in done.output
+
+
+def test_the_url_of_the_command_line_leaves_what_a_module_configured() -> None:
+    bank = object()
+    runtime.configure(resources={"bank": bank}, queue="slow", redis_url="unix:///elsewhere")
+    use_store("unix:///here")
+    settings = runtime.current_runtime().settings
+    assert (settings.redis_url, settings.queue, settings.resources) == ("unix:///here", "slow", {"bank": bank})
+    workers.stand_by()
+    assert defaults.default_settings().service.queue.queue_name == "slow"
+    assert defaults.default_settings(queue="fast").service.queue.queue_name == "fast"
+
+
+def test_sweeps_are_as_far_apart_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, object]] = []
+
+    def settings(**options: object) -> object:
+        given.append(options)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(defaults, "default_settings", settings)
+    CliRunner().invoke(worker, ["json", "--sweep-interval", "2.5"])
+    CliRunner().invoke(worker, ["json"])
+    assert [options.get("sweep_interval", "default") for options in given] == [2.5, "default"]
+    assert "sweep-interval" in CliRunner().invoke(worker, ["json", "--sweep-interval", "0.5"]).output
 
 
 def test_defaults_are_options_of_settings() -> None:
