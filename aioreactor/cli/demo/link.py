@@ -8,6 +8,7 @@ worker: it ends when the demo has, however that came.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import os
 import socket
@@ -62,11 +63,11 @@ async def perform(shop: Mapping[str, object], call: Call) -> Answer:
 
     Cancellation: as that of the action.
     """
-    hints = get_type_hints(getattr(SYSTEMS[call.system], call.action))
-    kinds = [kind for name, kind in hints.items() if name != "return"]
-    args = [msgspec.json.decode(given, type=kind) for given, kind in zip(call.args, kinds, strict=True)]
+    action = getattr(shop[call.system], call.action)
+    hints, names = get_type_hints(action), inspect.signature(action).parameters
+    args = [msgspec.json.decode(given, type=hints[name]) for given, name in zip(call.args, names, strict=True)]
     try:
-        value = await getattr(shop[call.system], call.action)(*args)
+        value = await action(*args)
     except tuple(ERRORS.values()) as error:
         return Answer(call.id, error=type(error).__name__, text=str(error))
     return Answer(call.id, Raw(msgspec.json.encode(value)))
