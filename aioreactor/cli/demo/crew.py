@@ -132,7 +132,9 @@ class Crew:
 
         Cancellation: nothing happens.
         """
-        exits = {asyncio.ensure_future(each.wait()): pid for pid, each in self._processes.items()}
+        exits: dict[asyncio.Future[Any], int] = {
+            asyncio.ensure_future(each.wait()): pid for pid, each in self._processes.items()
+        }
         waits: set[asyncio.Future[Any]] = {*exits, *self._serving}
         try:
             while True:
