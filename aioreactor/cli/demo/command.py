@@ -148,7 +148,7 @@ async def _hire(stack: AsyncExitStack, shop: Shop) -> Crew | Trouble:
         return Trouble(str(error), fault=False)
     except ServerStartError as error:
         return Trouble(str(error), fault=True)
-    return await stack.enter_async_context(crew_of(WORKERS, shop.resources(), server.url))
+    return await stack.enter_async_context(crew_of(WORKERS, shop.resources(), server.url, server.directory))
 
 
 async def _in_workers(

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import msgspec
@@ -176,18 +175,19 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew_of(count: int, shop: Mapping[str, object], url: str) -> AsyncIterator[Crew]:
+async def crew_of(count: int, shop: Mapping[str, object], url: str, folder: Path) -> AsyncIterator[Crew]:
     """So many workers at the store with this URL; all that are started meanwhile are ended after the block.
+
+    They log into ``folder``: that of the server, which is removed even when the demo is killed.
 
     Cancellation: they are ended first.
     """
-    with TemporaryDirectory(prefix="aioreactor-demo-") as folder:
-        crew = Crew(shop, url, Path(folder))
-        try:
-            await crew.start(count)
-            yield crew
-        finally:
-            await crew.end()
+    crew = Crew(shop, url, folder)
+    try:
+        await crew.start(count)
+        yield crew
+    finally:
+        await crew.end()
 
 
 def environment(url: str, link: int) -> dict[str, str]:

@@ -23,7 +23,7 @@ from aioreactor.cli.draw_trace import STYLES
 from aioreactor.cli.render_trace import StepTree
 
 if TYPE_CHECKING:
-    from .cli_support import Invoke, Start, Started, StartIn
+    from .cli_support import Invoke, Start, Started
 
 SECRETS = [
     order["checkout"]["card_token"]
@@ -41,18 +41,6 @@ async def played_sample() -> tuple[Shop, dict[str, Played]]:
 
 def steps_of(played: Played) -> dict[str, StepTree]:
     return {each.path: each for each in played.tree.walk()}
-
-
-@pytest.fixture(scope="module")
-def as_text(start_in: StartIn, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """What ``aioreactor demo`` printed."""
-    return start_in(tmp_path_factory.mktemp("demo"), "demo")
-
-
-@pytest.fixture(scope="module")
-def as_json(start_in: StartIn, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """What ``aioreactor demo --json`` printed."""
-    return start_in(tmp_path_factory.mktemp("demo"), "demo", "--json")
 
 
 @pytest.fixture

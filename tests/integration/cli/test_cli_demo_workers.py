@@ -42,25 +42,15 @@ FORWARD = [
     "screen", "reserve[0]", "reserve[1]", "total", "payment.authorize", "payment.charge", "review", "ship", "points",
     "confirm",
 ]  # fmt: skip
-NONSENSE = {"AIOREACTOR_REDIS_URL": "unix:///nowhere", "AIOREACTOR_LEASE_TTL": "9", "AIOREACTOR_QUEUE": "theirs"}
 
 
-@pytest.fixture(scope="module")
-def orders(start_in: StartIn, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What ``aioreactor demo --json`` printed of the orders, for a person who has a store of their own configured."""
-    done = start_in(tmp_path_factory.mktemp("demo"), "demo", "--json", **NONSENSE)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    return {
-        each["order_id"]: {**each, "account": found["ledgers"]["payments"].get(each["order_id"])}
-        for each in found["orders"]
-    }
-
-
-@pytest.fixture(scope="module")
-def as_text(start_in: StartIn, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """What ``aioreactor demo`` printed."""
-    return start_in(tmp_path_factory.mktemp("demo"), "demo")
+@pytest.fixture
+def orders(as_json: Started) -> dict[str, Any]:
+    """The orders in what ``aioreactor demo --json`` printed, with their accounts."""
+    assert (as_json.returncode, as_json.stderr) == (0, "")
+    found = json.loads(as_json.stdout)
+    accounts = found["ledgers"]["payments"]
+    return {each["order_id"]: {**each, "account": accounts.get(each["order_id"])} for each in found["orders"]}
 
 
 def did(order: dict[str, Any]) -> list[tuple[str, str]]:
@@ -243,7 +233,7 @@ class TestCrew:
         shop = open_shop(two_orders.shop, latency=0.0)
         told: list[Played] = []
         begun: list[str] = []
-        async with crew_of(2, shop.resources(), server.url) as crew:
+        async with crew_of(2, shop.resources(), server.url, server.directory) as crew:
             played = await play_in_workers(two_orders, crew, told.append, lambda order: begun.append(order.label))
         assert played == told
         assert begun == ["A-1010", "A-1011"]
@@ -264,7 +254,7 @@ class TestCrew:
     ) -> None:
         monkeypatch.setattr(crews, "COMMAND", ("-c", "raise SystemExit('no work today')"))
         shop = open_shop(two_orders.shop, latency=0.0)
-        async with crew_of(2, shop.resources(), server.url) as crew:
+        async with crew_of(2, shop.resources(), server.url, server.directory) as crew:
             with pytest.raises(WorkerFailed, match=r"ended with code 1; the end of its log:\nno work today"):
                 await play_in_workers(two_orders, crew, lambda _: None)
 
@@ -274,7 +264,7 @@ class TestCrew:
         monkeypatch.setattr(crews, "COMMAND", ("-c", "import sys; sys.stdin.read(); import time; time.sleep(60)"))
         monkeypatch.setattr(plays, "PATIENCE", 0.1)
         shop = open_shop(two_orders.shop, latency=0.0)
-        async with crew_of(1, shop.resources(), server.url) as crew:
+        async with crew_of(1, shop.resources(), server.url, server.directory) as crew:
             with pytest.raises(WorkerFailed, match=r"was not through after 0.1 s; it logged nothing"):
                 await play_in_workers(two_orders, crew, lambda _: None)
         assert crew.pids  # all of them ended: a subprocess that is left is a ResourceWarning
@@ -287,7 +277,7 @@ class TestCrew:
 
         shop = open_shop(two_orders.shop, latency=0.0)
         monkeypatch.setattr(type(shop.stock), "reserve", reserve)
-        async with crew_of(1, shop.resources(), server.url) as crew:
+        async with crew_of(1, shop.resources(), server.url, server.directory) as crew:
             with pytest.raises(ExceptionGroup) as raised:
                 await play_in_workers(two_orders, crew, lambda _: None)
         assert raised.group_contains(ZeroDivisionError)
