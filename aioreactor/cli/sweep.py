@@ -136,15 +136,14 @@ def _print_index(screen: Console, swept: Swept) -> None:
 
 
 async def _execute(durable: DurableRuns) -> list[Executed]:
-    """Batch after batch until one is not full: a run that was found is not found again for half a minute."""
+    """Batch after batch until there is none: a run that was found is not found again for half a minute."""
     _log_to_stderr()
-    executed: list[Executed] = []
-    while True:
-        rows = await durable.store.stalled(LIMIT)
-        executed += await asyncio.gather(*(_go_on(durable, row) for row in rows))
-        if len(rows) < LIMIT:
-            await durable.store.repair(LIMIT)
-            return executed
+    executed: dict[str, Executed] = {}
+    while rows := await durable.store.stalled(LIMIT):
+        done = await asyncio.gather(*(_go_on(durable, row) for row in rows))
+        executed |= {each.run_id: each for each in done}
+    await durable.store.repair(LIMIT)
+    return list(executed.values())
 
 
 async def _go_on(durable: DurableRuns, row: RunRow) -> Executed:

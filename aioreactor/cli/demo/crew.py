@@ -25,6 +25,9 @@ LEASE_TTL = 1.5
 ENDING = 3.0
 """Seconds that a worker gets to end by itself."""
 
+LONGEST_LINE = 1 << 24
+"""Bytes of one call."""
+
 Process: TypeAlias = asyncio.subprocess.Process
 
 
@@ -86,23 +89,30 @@ class Crew:
         """
         for _ in range(count):
             ours, theirs = socket.socketpair()
-            with theirs, (self.folder / f"worker-{len(self._processes) + 1}.log").open("wb") as log:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    *COMMAND,
-                    env=environment(self.url, theirs.fileno()),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,  # a Ctrl-C is for the demo, which then ends them
-                )
+            try:
+                process = await self._spawn(theirs)
+            except BaseException:
+                ours.close()
+                raise
             self._processes[process.pid] = process
             self._serving.append(asyncio.get_running_loop().create_task(self._answer(ours, process)))
 
+    async def _spawn(self, link: socket.socket) -> Process:
+        with link, (self.folder / f"worker-{len(self._processes) + 1}.log").open("wb") as log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                *COMMAND,
+                env=environment(self.url, link.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[link.fileno()],
+                start_new_session=True,  # a Ctrl-C is for the demo, which then ends them
+            )
+
     async def _answer(self, sock: socket.socket, process: Process) -> None:
         """Do what a worker asks for, each call on its own, until it is gone."""
-        reader, writer = await asyncio.open_connection(sock=sock)
+        reader, writer = await asyncio.open_connection(sock=sock, limit=LONGEST_LINE)
         try:
             async with asyncio.TaskGroup() as calls:
                 while message := await _next_line(reader):
@@ -116,7 +126,7 @@ class Crew:
 
     async def _perform(self, call: Call, writer: asyncio.StreamWriter, process: Process) -> None:
         answer = await perform(self.shop, call)
-        if call.action == self.kill_after and answer.error is None:
+        if call.action == self.kill_after and answer.error is None and process.returncode is None:
             self.kill_after = None
             self.kills.append(Kill(process.pid, call.action, time.monotonic()))
             process.kill()
