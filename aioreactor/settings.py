@@ -23,15 +23,19 @@ class Settings:
     ``max_threads`` bounds the worker threads that blocking bodies use (None: anyio's own bound of 40).
     ``redis_url`` makes runs durable: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://`` or
     ``redis+cluster://``. ``key_prefix`` names the key space, ``queue`` arq's queue (its own default: ``arq:queue``),
+    ``queue_url`` its server when that is another one than ``redis_url``,
     ``store_retry_for`` bounds the retries of one command, ``lease_ttl`` (at least 1) is how long a dead process keeps
     its runs, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the largest value of a step;
     ``cipher`` encrypts marked fields.
+    In a worker, a run of which nothing but waits is left is parked when they last longer than ``park_after``.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
 
     redis_url: str | None = None
     key_prefix: str = "aioreactor"
     queue: str | None = None
+    queue_url: str | None = None
+    park_after: float = 2.0
     store_retry_for: float = 10.0
     lease_ttl: float = 30.0
     retention: float = 86400.0
@@ -90,6 +94,8 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "redis_url": str,
     "key_prefix": str,
     "queue": str,
+    "queue_url": str,
+    "park_after": float,
     "store_retry_for": float,
     "lease_ttl": float,
     "retention": float,

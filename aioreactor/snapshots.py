@@ -34,7 +34,10 @@ class StepSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """A stored run as of one moment. Times in seconds since the epoch, of the server's clock; inputs are redacted."""
+    """A stored run as of one moment. Times in seconds since the epoch, of the server's clock; inputs are redacted.
+
+    ``waits_for`` says of a run that nobody executes now what it waits for: a worker, or the next attempt of a step.
+    """
 
     run_id: str
     reactor: str
@@ -51,6 +54,7 @@ class RunSnapshot:
     parent: str | None = None
     tags: tuple[str, ...] = ()
     version: str = ""
+    waits_for: str = ""
 
 
 def from_row(row: RunRow) -> RunSnapshot:
@@ -64,6 +68,7 @@ def from_row(row: RunRow) -> RunSnapshot:
         parent=row.parent or None,
         tags=row.tags,
         version=row.version,
+        waits_for=row.waits_for,
     )
 
 
@@ -115,6 +120,7 @@ class StoredReader:
             parent=row.parent or None,
             tags=row.tags,
             version=row.version,
+            waits_for=row.waits_for,
         )
 
 
