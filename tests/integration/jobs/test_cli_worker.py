@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from aioreactor import runtime, workers
+from aioreactor.cli.app import cli
 from aioreactor.cli.stores import use_store
-from aioreactor.cli.worker import worker
 from aioreactor.jobs import defaults
 from tests.integration.jobs.conftest import Ring, StartWorker, ended
 from tests.integration.jobs.stage import Stage
@@ -50,14 +50,14 @@ def nothing_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told(args: list[str], text: str) -> None:
-    done = CliRunner().invoke(worker, args)
+    done = CliRunner().invoke(cli, ["worker", *args])
     assert done.exit_code == 2
     assert text in done.output
 
 
 def test_a_wrong_url_is_told() -> None:
     defaults.use(lambda ctx: pytest.fail("not opened"))
-    done = CliRunner().invoke(worker, ["json", "--redis-url", "http://x"])
+    done = CliRunner().invoke(cli, ["worker", "json", "--redis-url", "http://x"])
     assert done.exit_code == 2
     assert "unknown store URL scheme" in done.output
 
@@ -65,7 +65,7 @@ def test_a_wrong_url_is_told() -> None:
 def test_a_server_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioreactor.jobs.settings.PATIENCE", (0.001, 1))
     defaults.use(lambda ctx: pytest.fail("not opened"))
-    done = CliRunner().invoke(worker, ["json", "--redis-url", "unix:///nowhere"])
+    done = CliRunner().invoke(cli, ["worker", "json", "--redis-url", "unix:///nowhere"])
     assert done.exit_code == 2, done.output
     assert "the queue's server at unix:///nowhere cannot be used" in done.output
 
@@ -89,10 +89,10 @@ def test_sweeps_are_as_far_apart_as_told(monkeypatch: pytest.MonkeyPatch) -> Non
         raise ValueError("enough")
 
     monkeypatch.setattr(defaults, "default_settings", settings)
-    CliRunner().invoke(worker, ["json", "--sweep-interval", "2.5"])
-    CliRunner().invoke(worker, ["json"])
+    CliRunner().invoke(cli, ["worker", "json", "--sweep-interval", "2.5"])
+    CliRunner().invoke(cli, ["worker", "json"])
     assert [options.get("sweep_interval", "default") for options in given] == [2.5, "default"]
-    assert "sweep-interval" in CliRunner().invoke(worker, ["json", "--sweep-interval", "0.5"]).output
+    assert "sweep-interval" in CliRunner().invoke(cli, ["worker", "json", "--sweep-interval", "0.5"]).output
 
 
 def test_defaults_are_options_of_settings() -> None:
