@@ -56,6 +56,10 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
         await ex.save(always=True)  # that the run goes back is kept before anything is taken back
     await _tell(ex, scope, limit, "on_rollback_start", events.RollbackStarted, error=error)
     while ex.interrupted is None and ex.lost is None and (action := next_action(scope, undo=undo)) is not None:
+        if ex.state.recording and not ex.journal.trusted:
+            await ex.save(always=True)  # the loop stood still: is the run still ours?
+            if ex.lost is not None:
+                break
         failure = await _perform(ex, action, limit)
         if ex.interrupted is not None:
             break

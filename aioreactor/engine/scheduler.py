@@ -197,7 +197,7 @@ class Execution(Services):
             current = self._first(ready)
 
     async def _perform(self, scope: Scope, index: int) -> Any:
-        if scope.stopped:
+        if scope.stopped or (self.state.recording and not self.journal.trusted and not await self.may_begin(scope)):
             return self.state.drop(scope, index)
         if scope.plan.nodes[index].kind == "compose":
             return await nesting.run_child(self, scope, index)
