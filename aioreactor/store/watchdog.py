@@ -65,8 +65,8 @@ class Pulse:
 
     def forget(self) -> None:
         """It need not be heard of any more."""
-        self.due = math.inf
         _watchdog.forget(self)
+        self.due = math.inf
 
     def late_by(self, now: float) -> float:
         """Seconds by which it is overdue."""
@@ -75,7 +75,8 @@ class Pulse:
     @property
     def look_at(self) -> float:
         """When it is time to look after it; after a standstill that was told, when it may be the next one."""
-        return self.due + self.patience if self._told != self.due else time.monotonic() + self.patience
+        due = self.due
+        return due + self.patience if due not in (self._told, math.inf) else time.monotonic() + self.patience
 
     def look(self) -> None:
         """Tell of a standstill, once."""
