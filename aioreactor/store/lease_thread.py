@@ -14,17 +14,21 @@ distrusts a lease in time. So does it when the thread should end for whatever re
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from aioreactor.errors import OwnershipLost
+from aioreactor.logs import note
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
 
 if TYPE_CHECKING:
     from aioreactor.store.leases import ExtendsLeases, Hold
+
+logger = logging.getLogger("aioreactor.engine")
 
 LINGER = 2.0
 """Seconds for which the thread stays when there is nothing to extend."""
@@ -112,6 +116,9 @@ class LeaseThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._keep())
+        except Exception as error:
+            # Nobody waits for this thread; the keeper goes on without, and starts it again.
+            note(logger, logging.ERROR, "engine_error", f"the lease thread failed: {error!r}")
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():

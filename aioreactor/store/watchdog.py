@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from aioreactor.logs import note
 
-logger = logging.getLogger("aioreactor.runs")
+logger = logging.getLogger("aioreactor.engine")
 
 LINGER = 1.0
 """Seconds for which the thread stays when nobody is watched."""
