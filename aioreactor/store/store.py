@@ -161,10 +161,10 @@ class RunStore:
         expected = self._index.expect(run_id, in_ms)
         if self._cluster:
             await expected
-            return await self._client.run(self._scripts[script], keys, args)
+            return await self._client.run(self._scripts[script], keys, args, replicate=True)
         # In this order on one connection, and in one write; neither goes on behind the back of a caller that failed.
         answers = await asyncio.gather(
-            expected, self._client.run(self._scripts[script], keys, args), return_exceptions=True
+            expected, self._client.run(self._scripts[script], keys, args, replicate=True), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -318,7 +318,7 @@ class RunStore:
         keys = [self.space.run(run_id), self.space.requests(run_id)]
         channel = self.space.requests_channel(run_id)
         args: list[Value] = [request_id or new_token(), body, channel, statuses_text(allowed)]
-        reply = await self._client.run(self._scripts["request_push"], keys, args)
+        reply = await self._client.run(self._scripts["request_push"], keys, args, replicate=True)
         match reply.word:
             case "MISSING":
                 return Missing()
