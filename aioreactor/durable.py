@@ -12,7 +12,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -241,6 +241,27 @@ class DurableRuns:
             await self._check_same(plan, run_id, created, options.get("idempotency_key") or run_id, options)
             return False
         return True
+
+    async def create_many(
+        self, plan: Plan, runs: Sequence[tuple[str, Mapping[str, Any]]], options: Mapping[str, Any], *, due_ms: int = 0
+    ) -> None:
+        """Create new runs for workers to execute, each given by a new id and its inputs; a few round trips in all.
+
+        Raises:
+            SerializationError: inputs cannot be stored; nothing was created.
+            StoreError: the store is away; some may have been created.
+
+        Cancellation: some were created; the sweeper rings for them.
+        """
+        codec, found = self._codec(), []
+        for place, (run_id, inputs) in enumerate(runs):
+            try:
+                encoded = codec.inputs(plan, inputs)
+            except SerializationError as error:
+                error.add_note(f"in the inputs at index {place}")
+                raise
+            found.append((run_id, self._new(plan, encoded, options, due_ms)))
+        await self.store.create_many(found)
 
     async def finished(self, run_id: str, timeout: float | None) -> Outcome[Any]:
         """The outcome of a run, once it has ended; pushed, not polled.

@@ -117,6 +117,33 @@ class StoreClient:
         hub.submit(call)
         return script.decode(await call.future)
 
+    def issue(
+        self,
+        script: Script,
+        calls: Sequence[tuple[Sequence[Key], Sequence[Value]]],
+        *,
+        lane: str = DEFAULT_LANE,
+        retry_for: float | None = None,
+    ) -> asyncio.Future[list[Any]]:
+        """The replies of many calls of one script, not decoded, an exception where one failed; see `run`.
+
+        They are on their way when this returns; what they cost is a future each instead of a task.
+
+        Raises:
+            StoreClosed, TypeError, ValueError: As for `run`; some may have been issued.
+
+        Cancellation: of the future: each call as for `run`.
+        """
+        hub = self._hubs.get(asyncio.get_running_loop()) or self._open_hub()
+        patience = self._retry_for if retry_for is None else retry_for
+        futures = []
+        for keys, args in calls:
+            future, payload = hub.loop.create_future(), script.pack(keys, args)
+            key = keys[0] if keys else None
+            hub.submit(Call(future, payload, script.name, key, script, lane, True, hub.loop.time(), patience))
+            futures.append(future)
+        return asyncio.gather(*futures, return_exceptions=True)
+
     async def execute(
         self,
         *args: Value,
