@@ -58,7 +58,8 @@ def creation_of(
     Raises:
         ValueError: An id, name or number cannot be used.
     """
-    keys, scalars, labels = space.of_run(run_id), new_scalars(new), new.labels()
+    keys, labels = space.of_run(run_id), new.labels()
+    scalars = new_scalars(new, labels)
     deadline_ms = 0 if new.deadline_ms is None else positive(new.deadline_ms)
     live_in_ms = holding.ttl_ms or idle_ms + not_negative(new.due_ms)
     args: list[Value] = [new_write_id(), *holding, new.inputs, replaced, deadline_ms, new.due_ms]

@@ -117,6 +117,9 @@ class RunIndex:
         self, script: str, keys: Sequence[str], args: Sequence[Value], entries: Sequence[tuple[Value, ...]]
     ) -> None:
         """A script for many entries: in one round trip, but not all of them while the server does nothing else."""
+        if len(entries) == 1:
+            await self._client.run(self._library[script], keys, [*args, *entries[0]])
+            return
         slices = [entries[first : first + PER_SCRIPT] for first in range(0, len(entries), PER_SCRIPT)]
         calls = [(keys, [*args, *(part for entry in some for part in entry)]) for some in slices]
         for reply in await self._client.issue(self._library[script], calls):

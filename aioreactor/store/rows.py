@@ -89,7 +89,7 @@ def _requests(stored: Mapping[str, bytes]) -> list[Request]:
     return sorted(found, key=lambda request: request.number)
 
 
-def new_scalars(new: NewRun) -> dict[str, Value]:
+def new_scalars(new: NewRun, labels: str) -> dict[str, Value]:
     """The scalars that a run begins with, besides those that the script sets."""
     scalars: dict[str, Value] = {
         "format": FORMAT,
@@ -97,7 +97,7 @@ def new_scalars(new: NewRun) -> dict[str, Value]:
         "version": new.version,
         "fingerprint": new.fingerprint,
         "parent": new.parent,
-        "labels": new.labels(),
+        "labels": labels,
         "state": new.state,
         "seq": new.seq,
     }

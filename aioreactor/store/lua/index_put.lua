@@ -34,13 +34,21 @@ local function labels_in(text)
   return known[text]
 end
 
--- Whether the index knew no better.
-local function put(run_id, created_ms, ver, text)
+local function look(due, in_ms, run_id, is_new)
+  if in_ms >= 0 then
+    add(due, now + in_ms, run_id)
+  elseif not is_new then
+    redis.call('ZREM', due, run_id)
+  end
+end
+
+local function put(run_id, created_ms, ver, live_in_ms, expire_in_ms, text)
   local before, labels = redis.call('HGET', rows, run_id), labels_in(text)
   if before then
     local old_created_ms, old_ver, old_labels = parse_row(before)
     if created_ms < old_created_ms or (created_ms == old_created_ms and ver < old_ver) then
-      return false
+      passed_over = passed_over + 1
+      return
     end
     for label in pairs(old_labels) do
       if not labels[label] then
@@ -52,22 +60,12 @@ local function put(run_id, created_ms, ver, text)
     add(list_key(rows, label), created_ms, run_id)
   end
   redis.call('HSET', rows, run_id, string.format('%d %d\n', created_ms, ver) .. text)
-  return true
+  look(live, live_in_ms, run_id, false)
+  look(expiring, expire_in_ms, run_id, not before)
 end
 
 for at = 1, #ARGV, 6 do
-  local run_id = ARGV[at]
-  if put(run_id, tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 5]) then
-    for due, in_ms in pairs({ [live] = tonumber(ARGV[at + 3]), [expiring] = tonumber(ARGV[at + 4]) }) do
-      if in_ms < 0 then
-        redis.call('ZREM', due, run_id)
-      else
-        add(due, now + in_ms, run_id)
-      end
-    end
-  else
-    passed_over = passed_over + 1
-  end
+  put(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), ARGV[at + 5])
 end
 for key, members in pairs(added) do
   for from = 1, #members, 4000 do
