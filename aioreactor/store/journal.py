@@ -47,12 +47,6 @@ class _Batch:
         return Changes(status=status, steps=self.steps, trace=self.trace, failure=self.failure, state=self.state)
 
 
-def _look(written: asyncio.Task[None]) -> None:
-    """Whoever waits for a write gets its error; nobody has to."""
-    if not written.cancelled():
-        written.exception()
-
-
 class RunJournal:
     """Writes a run under its claim. ``hold`` keeps the lease until the run is closed or let go."""
 
@@ -78,6 +72,7 @@ class RunJournal:
         self._retention_ms = retention_ms
         self._batch = _Batch()
         self._writing: asyncio.Task[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         self._known_state = known_state
         self._asked: set[int] = set()
         self._known_status: Status = "running"
@@ -109,12 +104,33 @@ class RunJournal:
         Cancellation: gives up the wait; it is written all the same.
         """
         unkept = self._add(checkpoint)
+        loop = asyncio.get_running_loop()
         if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_batch())
-            self._writing.add_done_callback(_look)
-        await asyncio.shield(self._writing)
+            self._waiting = []
+            self._writing = loop.create_task(self._write_for(self._waiting))
+        # A future each, since to be cancelled takes the awaited one along; an iteration less than to shield the task.
+        written = loop.create_future()
+        self._waiting.append(written)
+        await written
         if unkept is not None:
             raise unkept
+
+    async def _write_for(self, waiting: list[asyncio.Future[None]]) -> None:
+        """Write, and tell those who wait for it."""
+        try:
+            await self._write_batch()
+        except Exception as error:
+            for written in waiting:
+                if not written.done():
+                    written.set_exception(error)
+        except BaseException:
+            for written in waiting:
+                written.cancel()
+            raise
+        else:
+            for written in waiting:
+                if not written.done():
+                    written.set_result(None)
 
     async def _write_batch(self) -> None:
         batch, self._batch = self._batch, _Batch()

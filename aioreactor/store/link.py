@@ -1,7 +1,7 @@
 """The calls of one lane to one server: what waits, what is held back, and the wire they travel on.
 
-Overview. Calls are appended to a queue; the first one asks the loop for a flush, and so what was issued in
-the same iteration leaves in one write, or in a few if it is much. Replies come back in order.
+Overview. Calls are appended to a queue; the first one asks the loop for a flush, and so everything that
+was issued in the same iteration leaves in one write. Replies come back in order.
 
 Order. Calls leave in the order of their issue. When some come back without having been applied (the
 script was not loaded, the server was loading, the connection broke), the link *holds*: it sends nothing
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 128 * 1024
 """How much goes into one write; a larger batch is split, and waits for the socket in between."""
-
-EARLY = 128
-"""So many calls of one iteration leave without waiting for the others, so that the server is not idle meanwhile."""
 
 _ASKING = pack(("ASKING",))
 _REDIRECTS = (Verdict.MOVED, Verdict.ASK)
@@ -86,9 +83,6 @@ class Link:
             self._recover()
         elif not self._flushing:
             self._schedule_flush()
-        elif len(self._queue) % EARLY == 0:
-            # In a context of its own, since this one is the caller's, and the link's may be in use further up.
-            contextvars.Context().run(self._send_queue)
 
     def _schedule_flush(self) -> None:
         self._flushing = True
@@ -96,9 +90,6 @@ class Link:
 
     def _flush(self) -> None:
         self._flushing = False
-        self._send_queue()
-
-    def _send_queue(self) -> None:
         while self._queue and not self._held and self._recovery is None:
             wire = self._wire
             if wire is None or not wire.usable():
