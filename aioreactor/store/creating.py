@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -38,7 +39,7 @@ class Creation(NamedTuple):
     keys: tuple[str, ...]
     labels: str
     live_in_ms: int
-    args: list[Value]
+    args: tuple[Value, ...]
 
 
 def replaced_text(replace: Collection[Status]) -> str:
@@ -64,7 +65,8 @@ def creation_of(
     live_in_ms = holding.ttl_ms or idle_ms + not_negative(new.due_ms)
     args: list[Value] = [new_write_id(), *holding, new.inputs, replaced, deadline_ms, new.due_ms]
     args += [len(scalars), len(new.steps), *flat(scalars.items()), *flat(new.steps.items()), *new.trace]
-    return Creation(run_id, keys, labels, live_in_ms, args)
+    # A tuple of plain values is nothing that the garbage collector has to look at again and again.
+    return Creation(run_id, keys, labels, live_in_ms, tuple(args))
 
 
 def created_of(making: Creation, reply: Reply, holding: Holding = NOBODY, asked_at: float = 0.0) -> Created | Exists:
@@ -97,19 +99,20 @@ async def create_all(
     Cancellation: some were created; the sweeper finds them.
     """
     await index.expect_all([(making.run_id, making.live_in_ms) for making in makings])
-    trips: list[asyncio.Future[list[Any]]] = []
-    for first in range(0, len(makings), SLICE):
-        some = makings[first : first + SLICE]
+    trips: deque[asyncio.Future[list[Any]]] = deque()
+    slices = [makings[first : first + SLICE] for first in range(0, len(makings), SLICE)]
+    for some in slices:
         trips.append(client.issue(script, [(making.keys, making.args) for making in some]))
         await asyncio.sleep(0)
-    replies = _decoded(script, [reply for trip in trips for reply in await trip])
-    made = list(zip(makings, replies, strict=True))
-    await index.put_all([listed_of(making, reply, "pending") for making, reply in made if reply.word == "CREATED"])
-    return [created_of(making, reply) for making, reply in made]
-
-
-def _decoded(script: Script, replies: Sequence[Any]) -> list[Reply]:
-    for reply in replies:
-        if isinstance(reply, BaseException):
-            raise reply
-    return [script.decode(reply) for reply in replies]
+    found: list[Created | Exists] = []
+    listed: list[Listed] = []
+    for some in slices:
+        for making, answer in zip(some, await trips.popleft(), strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            reply = script.decode(answer)
+            found.append(created_of(making, reply))
+            if reply.word == "CREATED":
+                listed.append(listed_of(making, reply, "pending"))
+    await index.put_all(listed)
+    return found
