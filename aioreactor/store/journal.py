@@ -47,6 +47,16 @@ class _Batch:
         return Changes(status=status, steps=self.steps, trace=self.trace, failure=self.failure, state=self.state)
 
 
+def _tell(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:
+    for written in waiting:
+        if written.done():
+            continue
+        if error is not None:
+            written.set_exception(error)
+        else:
+            written.set_result(None)
+
+
 class RunJournal:
     """Writes a run under its claim. ``hold`` keeps the lease until the run is closed or let go."""
 
@@ -71,8 +81,8 @@ class RunJournal:
         self._encode_outcome = encode_outcome
         self._retention_ms = retention_ms
         self._batch = _Batch()
-        self._writing: asyncio.Task[None] | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._joining: list[asyncio.Future[None]] | None = None
+        self._finishing: set[asyncio.Task[None]] = set()
         self._known_state = known_state
         self._asked: set[int] = set()
         self._known_status: Status = "running"
@@ -97,46 +107,65 @@ class RunJournal:
         self.codec.notes(notes)
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """See `Journal.save`. All callers of a loop iteration share one write, which a task of its own makes.
+        """See `Journal.save`. All callers of a loop iteration share one write, which the first of them makes.
 
         With nothing to write, returns when earlier writes were answered and the run is still ours.
 
         Cancellation: gives up the wait; it is written all the same.
         """
         unkept = self._add(checkpoint)
-        loop = asyncio.get_running_loop()
-        if self._writing is None:
-            self._waiting = []
-            self._writing = loop.create_task(self._write_for(self._waiting))
-        # A future each, since to be cancelled takes the awaited one along; an iteration less than to shield the task.
-        written = loop.create_future()
-        self._waiting.append(written)
-        await written
+        if self._joining is None:
+            self._joining = []
+            await self._lead(self._joining)
+        else:
+            written = asyncio.get_running_loop().create_future()
+            self._joining.append(written)
+            await written
         if unkept is not None:
             raise unkept
 
-    async def _write_for(self, waiting: list[asyncio.Future[None]]) -> None:
-        """Write, and tell those who wait for it."""
+    async def _lead(self, waiting: list[asyncio.Future[None]]) -> None:
+        """Write for all who join before the write begins.
+
+        No task of its own: between a body and the next, each iteration of the loop counts.
+        """
+        try:
+            await asyncio.sleep(0)
+            await self._write_batch()
+        except asyncio.CancelledError:
+            self._hand_over(waiting)
+            raise
+        except Exception as error:
+            _tell(waiting, error)
+            raise
+        finally:
+            if self._joining is waiting:
+                self._joining = None
+        _tell(waiting)
+
+    def _hand_over(self, waiting: list[asyncio.Future[None]]) -> None:
+        """The rest of a write whose leader was cancelled; what it had sent is in the claim's outbox, and sent again."""
+        task = asyncio.get_running_loop().create_task(self._finish(waiting))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _finish(self, waiting: list[asyncio.Future[None]]) -> None:
         try:
             await self._write_batch()
-        except Exception as error:
-            for written in waiting:
-                if not written.done():
-                    written.set_exception(error)
-        except BaseException:
+        except asyncio.CancelledError:
             for written in waiting:
                 written.cancel()
             raise
+        except Exception as error:
+            _tell(waiting, error)  # the leader has gone; if nobody waits, the next write meets the same
         else:
-            for written in waiting:
-                if not written.done():
-                    written.set_result(None)
+            _tell(waiting)
 
     async def _write_batch(self) -> None:
-        batch, self._batch = self._batch, _Batch()
-        self._writing = None
         try:
             await self._hold.check()
+            # Taken and put into the claim's outbox without an await in between, lest a cancellation loses it.
+            batch, self._batch, self._joining = self._batch, _Batch(), None
             if batch.is_empty:
                 async with self.claim.turn:  # earlier writes have been answered
                     pass

@@ -99,7 +99,13 @@ async def test_each_input_becomes_a_run_and_all_are_rung_for_once(place: Place, 
 
 
 async def test_when_some_are_invalid_none_is_stored_and_each_mistake_is_named(place: Place, queue: str) -> None:
-    inputs = [{"number": 0}, {"number": "x"}, {"number": 3, "label": "even"}, {"number": 4, "bad": 1}, {}]
+    inputs: list[dict[str, Any]] = [
+        {"number": 0},
+        {"number": "x"},
+        {"number": 3, "label": "even"},
+        {"number": 4, "bad": 1},
+        {},
+    ]
     async with place.another(queue=queue):
         with pytest.raises(InputValidationError) as caught:
             await Doubles.enqueue_many(inputs)
