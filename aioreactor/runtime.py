@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
 from dataclasses import fields
@@ -21,7 +21,7 @@ from aioreactor.definition.primitives import Primitive
 from aioreactor.definition.reactor import Reactor
 from aioreactor.definition.steps import Step
 from aioreactor.engine import once, reporting
-from aioreactor.engine.arguments import cross_checked, validated, view_of
+from aioreactor.engine.arguments import view_of
 from aioreactor.engine.ports import Environment
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, SerializationError, StoreRequired
@@ -30,38 +30,8 @@ from aioreactor.plan.model import Plan
 from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
+from aioreactor.starting import all_values_of, check_importable, due_ms_of, values_of
 from aioreactor.trace import RunRecord
-
-
-def _due_ms(options: Mapping[str, Any]) -> int:
-    """How long from now a run is to start.
-
-    Raises:
-        ValueError: both ``delay`` and ``at`` are given, ``at`` has no time zone, or ``delay`` is negative.
-    """
-    delay, at = options.get("delay"), options.get("at")
-    if delay is not None and at is not None:
-        raise ValueError("give delay= or at=, not both")
-    if at is not None:
-        if at.tzinfo is None:
-            raise ValueError("at= has no time zone; use datetime(…, tzinfo=UTC)")
-        delay = max(0.0, at.timestamp() - time.time())
-    if delay is not None and delay < 0:
-        raise ValueError(f"delay={delay}: seconds from 0")
-    return int((delay or 0) * 1000)
-
-
-def _check_importable(plan: Plan) -> None:
-    """A worker has to find the class.
-
-    Raises:
-        DefinitionError: it is defined in ``__main__``, which means something else in a worker.
-    """
-    if plan.reactor.__module__ == "__main__" and plan.options.name is None:
-        raise DefinitionError(
-            plan.reactor.__qualname__,
-            ["it is defined in __main__, where no worker finds it; move it to a module that both import"],
-        )
 
 
 def new_run_id() -> str:
@@ -204,7 +174,7 @@ class Runtime:
             plan.check()
         self._check_store(plan, options, dispatched=dispatched)
         if dispatched:
-            _check_importable(plan)
+            check_importable(plan)
         else:
             self._check_resources(plan)
         return plan
@@ -243,13 +213,10 @@ class Runtime:
 
     def _validated(self, plan: Plan, run_id: str, inputs: Mapping[str, Any]) -> dict[str, Any] | Outcome[Any]:
         """The inputs, or the outcome of invalid ones."""
-        owner = plan.reactor.__qualname__
         try:
-            values = validated(plan.fields, inputs, owner)
-            cross_checked(view_of(plan, values), owner)
+            return values_of(plan, inputs)
         except InputValidationError as error:
             return reporting.refused(plan, run_id, error, inputs)
-        return values
 
     def _view(self, plan: Plan, values: Mapping[str, Any]) -> Any:
         given = {item.name: self.resource(item.name, item.annotation) for item in plan.fields.resources}
@@ -328,6 +295,22 @@ class Runtime:
             return RunHandle(run_id, plan.name, None, None, reporting.refused(plan, run_id, error, inputs))
         return RunHandle(run_id, plan.name, None, None, durable=self.durable)
 
+    async def enqueue_many(
+        self, reactor: type[Reactor[Any]], many: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> list[RunHandle[Any]]:
+        """Start many in workers; see `Reactor.enqueue_many`."""
+        if self.durable is None:
+            raise StoreRequired(f"{reactor.__name__}.enqueue_many()")
+        given = [name for name in ("run_id", "idempotency_key") if options.get(name) is not None]
+        if given:
+            raise ValueError(f"{given[0]}= is for one run; enqueue_many() starts any number of them")
+        plan, due_ms = self._prepare(reactor, options, dispatched=True), due_ms_of(options)
+        runs = [(new_run_id(), values) for values in all_values_of(plan, many)]
+        await self.durable.create_many(plan, runs, options, due_ms=due_ms)
+        queue = self.queue(options.get("queue") or plan.options.queue)
+        await queue.ring([run_id for run_id, _ in runs], due_ms=due_ms or None)
+        return [RunHandle(run_id, plan.name, None, None, durable=self.durable) for run_id, _ in runs]
+
     async def _dispatch(
         self, plan: Plan, run_id: str, values: dict[str, Any], options: Mapping[str, Any]
     ) -> str | None:
@@ -336,7 +319,7 @@ class Runtime:
         None when there is such a run already.
         """
         assert self.durable is not None
-        due_ms = _due_ms(options)
+        due_ms = due_ms_of(options)
         if not await self.durable.create(plan, run_id, values, options, due_ms=due_ms):
             return None
         return await self.durable.ring(run_id, options.get("queue") or plan.options.queue or "", due_ms)

@@ -93,23 +93,25 @@ class Rounds:
         )
 
 
-async def timed(sample: Sample) -> float:
-    """Seconds that one sample takes, after a collection."""
+async def timed(sample: Sample, before: Sample | None = None) -> float:
+    """Seconds that one sample takes, after a collection and after ``before``."""
+    if before is not None:
+        await before()
     gc.collect()
     began = perf_counter()
     await sample()
     return perf_counter() - began
 
 
-async def interleaved(ours: Sample, floor: Sample, rounds: int) -> Rounds:
-    """Warm both up, then take turns."""
-    await ours()
-    await floor()
+async def interleaved(ours: Sample, floor: Sample, rounds: int, before: Sample | None = None) -> Rounds:
+    """Warm both up, then take turns; ``before`` each sample something may be put right, which does not count."""
+    await timed(ours, before)
+    await timed(floor, before)
     found = Rounds()
     for number in range(rounds):
         pairs = [(ours, found.ours), (floor, found.floor)]
         for sample, seconds in pairs if number % 2 == 0 else reversed(pairs):
-            seconds.append(await timed(sample))
+            seconds.append(await timed(sample, before))
     return found
 
 

@@ -191,7 +191,7 @@ def _class(name: str, cls: Any) -> Iterator[str]:
 
 
 def _reactor_calls() -> Iterator[str]:
-    for name in ("run", "run_or_raise", "spawn", "enqueue"):
+    for name in ("run", "run_or_raise", "spawn", "enqueue", "enqueue_many"):
         yield f"#### `Reactor.{name}`"
         yield ""
         yield from _callable(name, getattr(Launch, name))

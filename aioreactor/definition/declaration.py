@@ -15,7 +15,18 @@ from aioreactor.definition.steps import Step
 if TYPE_CHECKING:
     from aioreactor.definition.reactor import Reactor
 
-RESERVED = ("run", "run_or_raise", "spawn", "enqueue", "with_options", "plan", "runs", "returns", "background")
+RESERVED = (
+    "run",
+    "run_or_raise",
+    "spawn",
+    "enqueue",
+    "enqueue_many",
+    "with_options",
+    "plan",
+    "runs",
+    "returns",
+    "background",
+)
 _INSTRUCTIONS = ("returns", "background")
 
 

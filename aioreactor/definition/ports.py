@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ class Launcher(Protocol):
 
     async def enqueue(self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         """Start in a worker; give a handle."""
+        ...
+
+    async def enqueue_many(
+        self, reactor: type[Reactor[Any]], many: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> Any:
+        """Start many in workers; give a handle for each."""
         ...
 
     async def once(self, step: type[Step[Any]], given: Mapping[str, Any]) -> Any:

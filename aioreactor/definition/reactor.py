@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -42,10 +42,11 @@ RunBound: TypeAlias = Callable[[], Coroutine[Any, Any, Outcome[T]]]
 Raise: TypeAlias = Callable[..., Coroutine[Any, Any, T]]
 RaiseBound: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 Start: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+StartMany: TypeAlias = Callable[[Iterable[Mapping[str, Any]]], Coroutine[Any, Any, Any]]
 
 
 class Launch(Generic[T]):
-    """The four ways to start a reactor, with options kept apart from inputs. Made by ``R.with_options(…)``."""
+    """The five ways to start a reactor, with options kept apart from inputs. Made by ``R.with_options(…)``."""
 
     __slots__ = ("_inputs", "_options", "_reactor")
 
@@ -108,6 +109,24 @@ class Launch(Generic[T]):
         """
         return await ports.launcher().enqueue(self._reactor, self._given(inputs), self._options)
 
+    async def enqueue_many(self, list_of_inputs: Iterable[Mapping[str, Any]], /) -> Any:
+        """Start one for each of these inputs in workers and give a list of `RunHandle`, in their order.
+
+        All inputs are validated before anything is stored. After that it costs a few round trips, whatever the number.
+
+        Raises:
+            InputValidationError: some are invalid, and none was enqueued; ``field_errors`` names each as
+                ``"[index].field"``.
+            SerializationError: some cannot be stored. None was enqueued.
+            ValueError: ``run_id`` or ``idempotency_key`` is given, which are for one run.
+            StoreRequired: no store is configured.
+
+        Cancellation: some were enqueued, or all, or none.
+        """
+        if self._inputs is not None:
+            raise TypeError(f"{self._reactor.__name__}(…) has its inputs already; call enqueue_many() on the class")
+        return await ports.launcher().enqueue_many(self._reactor, list(list_of_inputs), self._options)
+
 
 _NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -148,6 +167,11 @@ class _Enqueue:
         return _launch(instance, owner).enqueue
 
 
+class _EnqueueMany:
+    def __get__(self, instance: Reactor[T] | None, owner: type[Reactor[T]]) -> StartMany:
+        return _launch(instance, owner).enqueue_many
+
+
 class _WithOptions(Generic[T]):
     __slots__ = ("_instance", "_owner")
 
@@ -168,7 +192,7 @@ class _WithOptions(Generic[T]):
         on_conflict: Literal["attach", "reject", "replace"] | None = None,
         **unknown: Never,
     ) -> Launch[T]:
-        """The same four calls, with options that are not inputs. ``delay`` in seconds.
+        """The same five calls, with options that are not inputs. ``delay`` in seconds.
 
         Raises:
             TypeError: an option is not known; the text names the closest.
@@ -239,6 +263,7 @@ class Reactor(Generic[T]):
     run_or_raise = _RunOrRaise()
     spawn = _Spawn()
     enqueue = _Enqueue()
+    enqueue_many = _EnqueueMany()
     with_options = _Options()
     runs = _Runs()
     plan = _PlanOf()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aioreactor.durable.base import despite_cancel
@@ -112,3 +112,24 @@ class Starting(Reading):
             await self._check_same(plan, run_id, created, options.get("idempotency_key") or run_id, options)
             return False
         return True
+
+    async def create_many(
+        self, plan: Plan, runs: Sequence[tuple[str, Mapping[str, Any]]], options: Mapping[str, Any], *, due_ms: int = 0
+    ) -> None:
+        """Create new runs for workers to execute, each given by a new id and its inputs; a few round trips in all.
+
+        Raises:
+            SerializationError: inputs cannot be stored; nothing was created.
+            StoreError: the store is away; some may have been created.
+
+        Cancellation: some were created; the sweeper rings for them.
+        """
+        codec, found = self._codec(), []
+        for place, (run_id, inputs) in enumerate(runs):
+            try:
+                encoded = codec.inputs(plan, inputs)
+            except SerializationError as error:
+                error.add_note(f"in the inputs at index {place}")
+                raise
+            found.append((run_id, self._new(plan, encoded, options, due_ms)))
+        await self.store.create_many(found)

@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -133,10 +133,43 @@ class StoreClient:
         return script.decode(await call.future)
 
     async def _replicated(self, script: Script, call: Call, replication: Replication) -> Reply:
-        reply = script.decode(await call.future)
+        return script.decode(await self._raw(script, call, replication))
+
+    def issue(
+        self,
+        script: Script,
+        calls: Sequence[tuple[Sequence[Key], Sequence[Value]]],
+        *,
+        lane: str = DEFAULT_LANE,
+        retry_for: float | None = None,
+    ) -> asyncio.Future[list[Any]]:
+        """The replies of many calls of one script, not decoded, an exception where one failed; see `run`.
+
+        They are on their way when this returns; what they cost is a future each instead of a task. They are replicated
+        as the client was told.
+
+        Raises:
+            StoreClosed, TypeError, ValueError: As for `run`; some may have been issued.
+
+        Cancellation: of the future: each call as for `run`.
+        """
+        hub = self._hubs.get(asyncio.get_running_loop()) or self._open_hub()
+        patience = self._retry_for if retry_for is None else retry_for
+        futures: list[Awaitable[Any]] = []
+        for keys, args in calls:
+            future, payload = hub.loop.create_future(), script.pack(keys, args)
+            key = keys[0] if keys else None
+            call = Call(future, payload, script.name, key, script, lane, True, hub.loop.time(), patience)
+            call.replicated = self._replication is not None
+            hub.submit(call)
+            futures.append(future if self._replication is None else self._raw(script, call, self._replication))
+        return asyncio.gather(*futures, return_exceptions=True)
+
+    async def _raw(self, script: Script, call: Call, replication: Replication) -> Any:
+        answer = await call.future
         if call.barrier is not None:
             await replication.confirm(script.name, call.barrier)
-        return reply
+        return answer
 
     async def execute(
         self,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 from aioreactor.store.calls import Value
@@ -36,7 +36,30 @@ EXPIRY_SLACK_MS = 1000
 
 FIRST: Place = ("+inf", "")
 
+PER_SCRIPT = 500
+"""Entries that one script takes; some milliseconds of the server's one thread."""
+
 _log = logging.getLogger("aioreactor.store")
+
+
+class Listed(NamedTuple):
+    """How a run is to be listed; the spans say when the sweeper is to look at it, as a living or as an expired run."""
+
+    run_id: str
+    created_ms: int
+    ver: int
+    labels: str
+    status: str
+    live_in_ms: int
+    expire_in_ms: int = 0
+
+    def entry(self) -> tuple[Value, ...]:
+        """The arguments of ``index_put``."""
+        live_in_ms = self.live_in_ms if self.status in LIVE else NEVER
+        expires = self.status in TERMINAL and self.expire_in_ms > 0
+        expire_in_ms = self.expire_in_ms + EXPIRY_SLACK_MS if expires else NEVER
+        listing = f"{self.labels}\n{status_label(self.status)}"
+        return (self.run_id, self.created_ms, self.ver, live_in_ms, expire_in_ms, listing)
 
 
 class RunIndex:
@@ -57,7 +80,17 @@ class RunIndex:
 
         Cancellation: it was noted, or not.
         """
-        await self._client.run(self._library["live_expect"], [self._space.live()], [1, run_id, in_ms])
+        await self.expect_all([(run_id, in_ms)])
+
+    async def expect_all(self, waits: Sequence[tuple[str, int]]) -> None:
+        """The same as `expect` for many runs, in one round trip.
+
+        Raises:
+            StoreError: As for `expect`.
+
+        Cancellation: some were noted.
+        """
+        await self._in_slices("live_expect", [self._space.live()], [1], waits)
 
     async def look_again(self, waits: Sequence[tuple[str, int]]) -> None:
         """Have the sweeper look at these runs after these spans in ms, if they are still there.
@@ -65,38 +98,42 @@ class RunIndex:
         Cancellation: it was noted, or not.
         """
         if waits:
-            args: list[Value] = [0, *(each for run_id, in_ms in waits for each in (run_id, in_ms))]
-            await self._client.run(self._library["live_expect"], [self._space.live()], args)
+            await self._in_slices("live_expect", [self._space.live()], [0], waits)
 
-    async def put(
-        self, run_id: str, created_ms: int, ver: int, labels: str, status: str, *, live_in_ms: int, expire_in_ms: int
-    ) -> None:
-        """List a run as of this version. A failure is only logged: the record stands, and the index mends itself.
+    async def put_all(self, runs: Sequence[Listed]) -> None:
+        """List runs as of these versions. A failure is only logged: records stand, and the index mends itself.
 
-        Cancellation: it was listed, or not.
+        No run may be in there twice.
+
+        Cancellation: some were listed.
         """
-        listing = f"{labels}\n{status_label(status)}"
-        live_in_ms = live_in_ms if status in LIVE else NEVER
-        expire_in_ms = expire_in_ms + EXPIRY_SLACK_MS if status in TERMINAL and expire_in_ms > 0 else NEVER
-        args: list[Value] = [run_id, created_ms, ver, live_in_ms, expire_in_ms, listing]
         try:
-            await self._client.run(self._library["index_put"], self._keys, args)
+            await self._in_slices("index_put", self._keys, [], [listed.entry() for listed in runs])
         except StoreError as error:
-            _log.warning("run %s is not listed as %s until the index is mended: %s", run_id, status, error)
+            some = ", ".join(f"{listed.run_id} as {listed.status}" for listed in runs[:3])
+            _log.warning("%d runs (%s) are not listed until the index is mended: %s", len(runs), some, error)
+
+    async def _in_slices(
+        self, script: str, keys: Sequence[str], args: Sequence[Value], entries: Sequence[tuple[Value, ...]]
+    ) -> None:
+        """A script for many entries: in one round trip, but not all of them while the server does nothing else."""
+        if len(entries) == 1:
+            await self._client.run(self._library[script], keys, [*args, *entries[0]])
+            return
+        slices = [entries[first : first + PER_SCRIPT] for first in range(0, len(entries), PER_SCRIPT)]
+        calls = [(keys, [*args, *(part for entry in some for part in entry)]) for some in slices]
+        for reply in await self._client.issue(self._library[script], calls):
+            if isinstance(reply, BaseException):
+                raise reply
 
     async def put_row(self, row: RunRow, *, idle_ms: int, expire_in_ms: int) -> None:
         """List a run as its record says.
 
         Cancellation: it was listed, or not.
         """
-        await self.put(
-            row.run_id,
-            row.created_ms,
-            row.ver,
-            row.labels,
-            row.status,
-            live_in_ms=row.lease_left_ms or idle_ms,
-            expire_in_ms=expire_in_ms,
+        live_in_ms = row.lease_left_ms or idle_ms
+        await self.put_all(
+            [Listed(row.run_id, row.created_ms, row.ver, row.labels, row.status, live_in_ms, expire_in_ms)]
         )
 
     async def drop(self, run_id: str, seen: str) -> bool:

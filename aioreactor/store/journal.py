@@ -51,10 +51,14 @@ class _Batch:
         return Changes(status=status, steps=self.steps, trace=self.trace, failure=self.failure, state=self.state)
 
 
-def _look(written: asyncio.Task[None]) -> None:
-    """Whoever waits for a write gets its error; nobody has to."""
-    if not written.cancelled():
-        written.exception()
+def _tell(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:
+    for written in waiting:
+        if written.done():
+            continue
+        if error is not None:
+            written.set_exception(error)
+        else:
+            written.set_result(None)
 
 
 class RunJournal:
@@ -83,7 +87,8 @@ class RunJournal:
         self._ring = ring
         self._retention_ms = retention_ms
         self._batch = _Batch()
-        self._writing: asyncio.Task[None] | None = None
+        self._joining: list[asyncio.Future[None]] | None = None
+        self._finishing: set[asyncio.Task[None]] = set()
         self._known_state = known_state
         self._asked: set[int] = set()
         self._known_status: Status = "running"
@@ -113,25 +118,65 @@ class RunJournal:
         self.codec.notes(notes)
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """See `Journal.save`. All callers of a loop iteration share one write, which a task of its own makes.
+        """See `Journal.save`. All callers of a loop iteration share one write, which the first of them makes.
 
         With nothing to write, returns when earlier writes were answered and the run is still ours.
 
         Cancellation: gives up the wait; it is written all the same.
         """
         unkept = self._add(checkpoint)
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_batch())
-            self._writing.add_done_callback(_look)
-        await asyncio.shield(self._writing)
+        if self._joining is None:
+            self._joining = []
+            await self._lead(self._joining)
+        else:
+            written = asyncio.get_running_loop().create_future()
+            self._joining.append(written)
+            await written
         if unkept is not None:
             raise unkept
 
+    async def _lead(self, waiting: list[asyncio.Future[None]]) -> None:
+        """Write for all who join before the write begins.
+
+        No task of its own: between a body and the next, each iteration of the loop counts.
+        """
+        try:
+            await asyncio.sleep(0)
+            await self._write_batch()
+        except asyncio.CancelledError:
+            self._hand_over(waiting)
+            raise
+        except Exception as error:
+            _tell(waiting, error)
+            raise
+        finally:
+            if self._joining is waiting:
+                self._joining = None
+        _tell(waiting)
+
+    def _hand_over(self, waiting: list[asyncio.Future[None]]) -> None:
+        """The rest of a write whose leader was cancelled; what it had sent is in the claim's outbox, and sent again."""
+        task = asyncio.get_running_loop().create_task(self._finish(waiting))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _finish(self, waiting: list[asyncio.Future[None]]) -> None:
+        try:
+            await self._write_batch()
+        except asyncio.CancelledError:
+            for written in waiting:
+                written.cancel()
+            raise
+        except Exception as error:
+            _tell(waiting, error)  # the leader has gone; if nobody waits, the next write meets the same
+        else:
+            _tell(waiting)
+
     async def _write_batch(self) -> None:
-        batch, self._batch = self._batch, _Batch()
-        self._writing = None
         try:
             await self._hold.check()
+            # Taken and put into the claim's outbox without an await in between, lest a cancellation loses it.
+            batch, self._batch, self._joining = self._batch, _Batch(), None
             if batch.is_empty:
                 async with self.claim.turn:  # earlier writes have been answered
                     pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import quote
 
 MAX_ID_LENGTH = 200
@@ -116,6 +117,8 @@ def encode_id(run_id: str) -> str:
     """
     if not 0 < len(run_id) <= MAX_ID_LENGTH:
         raise ValueError(f"a run id has 1 to {MAX_ID_LENGTH} characters, not {len(run_id)}")
+    if run_id.isascii() and run_id.isalnum():
+        return run_id  # as all ids of our own making are; `quote` takes longer than all the rest
     return quote(run_id, safe="")
 
 
@@ -128,6 +131,7 @@ def run_id_for_key(reactor: str, key: str) -> str:
     return "k-" + hashlib.sha256(b"%d:%b:%b" % (len(name), name, key.encode())).hexdigest()[:30]
 
 
+@lru_cache(1024)
 def _encode_label(text: str) -> str:
     if not 0 < len(text) <= MAX_LABEL_LENGTH:
         raise ValueError(f"a reactor's name or a tag has 1 to {MAX_LABEL_LENGTH} characters, not {len(text)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -58,8 +59,15 @@ def known(annotation: Any) -> Any:
 
 
 def fields_codec(plan: Plan) -> FieldsCodec:
-    """The codec of a reactor's inputs."""
+    """The codec of a reactor's inputs; kept, unless some annotations are not known yet."""
+    return _fields_codec(plan) if plan.unresolved else _known_fields_codec(plan)
+
+
+def _fields_codec(plan: Plan) -> FieldsCodec:
     return FieldsCodec({field.name: known(field.annotation) for field in plan.fields.inputs}, plan.fields.hidden)
+
+
+_known_fields_codec = lru_cache(256)(_fields_codec)
 
 
 class PlanCodec:

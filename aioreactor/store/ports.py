@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -59,6 +59,18 @@ class Store(Protocol):
             ValueError: An id, name or number cannot be used; nothing was sent.
 
         Cancellation: it was created, or not; if it was, and nobody else takes it, the sweeper finds it.
+        """
+        ...
+
+    async def create_many(
+        self, runs: Sequence[tuple[str, NewRun]], *, replace: Collection[Status] = ()
+    ) -> list[Created | Exists]:
+        """Create runs that nobody holds, each as `create` does, in their order; a few round trips however many.
+
+        Raises:
+            ValueError: An id, name or number of any cannot be used; nothing was sent.
+
+        Cancellation: some were created; the sweeper finds those that nobody takes.
         """
         ...
 

@@ -57,7 +57,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     rest: str | None = None
 
 
-class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run to be created.
 
     Attributes:
@@ -208,7 +208,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.requests[self.row.served :]
 
 
-class Exists(msgspec.Struct, frozen=True):
+class Exists(msgspec.Struct, frozen=True, gc=False):
     """There is a run of that id already; ``lease_left_ms`` is 0 if nobody has a live lease."""
 
     run_id: str
@@ -218,7 +218,7 @@ class Exists(msgspec.Struct, frozen=True):
     lease_left_ms: int
 
 
-class Created(msgspec.Struct, frozen=True):
+class Created(msgspec.Struct, frozen=True, gc=False):
     """It was created by this call; ``claim`` is there if it was to be held at once."""
 
     run_id: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -15,6 +16,8 @@ SCALARS = (
     "parent labels seq served due_ms queue rest"
 ).split()
 CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest")
+_changeable = attrgetter(*CHANGEABLE)
+_UNCHANGED = (None,) * len(CHANGEABLE)
 BLOBS = "inputs outcome failure state".split()
 
 
@@ -91,7 +94,7 @@ def _requests(stored: Mapping[str, bytes]) -> list[Request]:
     return sorted(found, key=lambda request: request.number)
 
 
-def new_scalars(new: NewRun) -> dict[str, Value]:
+def new_scalars(new: NewRun, labels: str) -> dict[str, Value]:
     """The scalars that a run begins with, besides those that the script sets."""
     scalars: dict[str, Value] = {
         "format": FORMAT,
@@ -99,7 +102,7 @@ def new_scalars(new: NewRun) -> dict[str, Value]:
         "version": new.version,
         "fingerprint": new.fingerprint,
         "parent": new.parent,
-        "labels": new.labels(),
+        "labels": labels,
         "queue": new.queue,
         "state": new.state,
         "seq": new.seq,
@@ -111,11 +114,12 @@ def packed_changes(changes: Changes) -> list[Value]:
     """The last arguments of a script that writes: counts, then pairs and entries."""
     steps = changes.steps
     packed: list[Value] = [0, len(steps), len(changes.dropped)]
-    for name in CHANGEABLE:
-        value = getattr(changes, name)
-        if value is not None:
-            packed += (name, value)
-    packed[0] = len(packed) // 2 - 1
+    values = _changeable(changes)
+    if values != _UNCHANGED:
+        for name, value in zip(CHANGEABLE, values, strict=True):
+            if value is not None:
+                packed += (name, value)
+        packed[0] = len(packed) // 2 - 1
     for pair in steps.items():
         packed += pair
     packed += changes.dropped

@@ -31,9 +31,10 @@ from weakref import WeakKeyDictionary
 from aioreactor.errors import OwnershipLost, RunNotFound
 from aioreactor.store import index as listing
 from aioreactor.store.calls import Value
-from aioreactor.store.claim import Claim, Write, new_token, new_write_id
+from aioreactor.store.claim import Claim, Write, new_token
 from aioreactor.store.client import LEASE_LANE, StoreClient
-from aioreactor.store.index import Entry, RunIndex
+from aioreactor.store.creating import NOBODY, Holding, create_all, created_of, creation_of, listed_of, replaced_text
+from aioreactor.store.index import Entry, Listed, RunIndex
 from aioreactor.store.keys import KeySpace
 from aioreactor.store.ports import ANYTHING, NO_CHANGES
 from aioreactor.store.pushes import Bell, Pushes
@@ -60,7 +61,7 @@ from aioreactor.store.records import (
     statuses_text,
     terminal_status,
 )
-from aioreactor.store.rows import BLOBS, SCALARS, flat, new_scalars, packed_changes, peeked, record_of
+from aioreactor.store.rows import BLOBS, SCALARS, packed_changes, peeked, record_of
 from aioreactor.store.scripts import Reply, ScriptLibrary
 from aioreactor.store.writes import deliver
 from aioreactor.trace import Status
@@ -110,27 +111,21 @@ class RunStore:
         self, run_id: str, new: NewRun, *, hold_ms: int | None = None, owner: str = "", replace: Collection[Status] = ()
     ) -> Created | Exists:
         """Create a run unless it exists; see `Store.create`."""
-        keys, write = self.space.of_run(run_id), new_write_id()
-        token = "" if hold_ms is None else new_token()
-        replaced = statuses_text([terminal_status(status) for status in replace])
-        scalars, labels = new_scalars(new), new.labels()
-        deadline_ms = 0 if new.deadline_ms is None else positive(new.deadline_ms)
-        ttl_ms, owner = (positive(hold_ms), owner or default_owner()) if hold_ms is not None else (0, "")
-        idle_ms = self._idle_ms + not_negative(new.due_ms)
-        args: list[Value] = [write, token, ttl_ms, owner, new.inputs, replaced, deadline_ms, new.due_ms]
-        args += [len(scalars), len(new.steps), *flat(scalars.items()), *flat(new.steps.items()), *new.trace]
+        holding = NOBODY if hold_ms is None else Holding(new_token(), positive(hold_ms), owner or default_owner())
+        making = creation_of(self.space, run_id, new, replaced_text(replace), self._idle_ms, holding)
         asked_at = time.monotonic()
-        reply = await self._begin(run_id, hold_ms or idle_ms, "run_create", keys, args)
-        if reply.word == "EXISTS":
-            status, ver, same, ms_left, _ = reply.values
-            return Exists(run_id, cast("Status", status.decode()), ver, bool(same), ms_left)
-        ver, fence, created_ms = reply.values
-        claim = None
-        if hold_ms is not None:
-            claim = Claim(run_id, token, ver=ver, fence=fence, ttl_ms=hold_ms, asked_at=asked_at, keys=keys)
-        status = "running" if claim else "pending"
-        await self._list(run_id, created_ms, ver, labels, status, live_in_ms=hold_ms or idle_ms)
-        return Created(run_id, created_ms, claim)
+        reply = await self._begin(run_id, making.live_in_ms, "run_create", making.keys, making.args)
+        if reply.word == "CREATED":
+            await self._index.put_all([listed_of(making, reply, "running" if holding.token else "pending")])
+        return created_of(making, reply, holding, asked_at)
+
+    async def create_many(
+        self, runs: Sequence[tuple[str, NewRun]], *, replace: Collection[Status] = ()
+    ) -> list[Created | Exists]:
+        """Create runs that nobody holds; see `Store.create_many`."""
+        replaced = replaced_text(replace)
+        makings = [creation_of(self.space, run_id, new, replaced, self._idle_ms) for run_id, new in runs]
+        return await create_all(self._client, self._scripts["run_create"], self._index, makings)
 
     async def take(
         self, run_id: str, allowed: Collection[Status], *, ttl_ms: int, owner: str = "", status: Status | None = None
@@ -153,7 +148,8 @@ class RunStore:
         claim = Claim(run_id, token, ver=ver, fence=fence, ttl_ms=ttl_ms, asked_at=asked_at, keys=keys)
         if reply.word == "MOVED":
             created_ms, labels = reply.values[4:]
-            await self._list(run_id, created_ms, ver, labels.decode(), after.decode(), live_in_ms=ttl_ms)
+            listed = Listed(run_id, created_ms, ver, labels.decode(), after.decode(), ttl_ms)
+            await self._index.put_all([listed])
         return claim
 
     async def _begin(self, run_id: str, in_ms: int, script: str, keys: Sequence[str], args: Sequence[Value]) -> Reply:
@@ -223,15 +219,8 @@ class RunStore:
 
     async def _moved(self, claim: Claim, write: Write, created_ms: int, labels: str) -> None:
         in_ms = self._idle_ms if write.ends else claim.ttl_ms
-        await self._index.put(
-            claim.run_id,
-            created_ms,
-            claim.ver,
-            labels,
-            write.status,
-            live_in_ms=in_ms,
-            expire_in_ms=write.retention_ms,
-        )
+        listed = Listed(claim.run_id, created_ms, claim.ver, labels, write.status, in_ms, write.retention_ms)
+        await self._index.put_all([listed])
 
     async def extend(self, claim: Claim, *, retry_for: float | None = None) -> None:
         """Extend the lease; see `Store.extend`."""
@@ -372,9 +361,6 @@ class RunStore:
         await self._index.put_row(row, idle_ms=self._idle_ms, expire_in_ms=expire_in_ms)
 
     # ------------------------------------------------------------------ inside
-
-    async def _list(self, run_id: str, created_ms: int, ver: int, labels: str, status: str, *, live_in_ms: int) -> None:
-        await self._index.put(run_id, created_ms, ver, labels, status, live_in_ms=live_in_ms, expire_in_ms=0)
 
     def pushes(self) -> Pushes:
         """The subscriptions of this event loop, which others may share."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
 from aioreactor.errors import RunNotFound
@@ -47,6 +47,16 @@ def _system_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _checked(run_id: str, new: NewRun, replace: Collection[Status]) -> str:
+    """The labels of a new run, if all that is said of it can be used."""
+    encode_id(run_id)
+    statuses_text([terminal_status(status) for status in replace])
+    if new.deadline_ms is not None:
+        positive(new.deadline_ms)
+    not_negative(new.due_ms)
+    return new.labels()
+
+
 class VolatileStore:
     """Keeps runs in memory.
 
@@ -67,12 +77,7 @@ class VolatileStore:
         self, run_id: str, new: NewRun, *, hold_ms: int | None = None, owner: str = "", replace: Collection[Status] = ()
     ) -> Created | Exists:
         """Create a run unless it exists; see `Store.create`."""
-        encode_id(run_id)
-        statuses_text([terminal_status(status) for status in replace])
-        labels, now_ms, old = new.labels(), self._now_ms(), self._find(run_id)
-        if new.deadline_ms is not None:
-            positive(new.deadline_ms)
-        not_negative(new.due_ms)
+        labels, now_ms, old = _checked(run_id, new, replace), self._now_ms(), self._find(run_id)
         ttl_ms = None if hold_ms is None else positive(hold_ms)
         if old is not None and old.status not in replace:
             same = old.new.inputs == new.inputs
@@ -84,6 +89,14 @@ class VolatileStore:
         run.status = "running"
         run.hold(new_token(), owner, now_ms + ttl_ms)
         return Created(run_id, now_ms, _claim(run, ttl_ms))
+
+    async def create_many(
+        self, runs: Sequence[tuple[str, NewRun]], *, replace: Collection[Status] = ()
+    ) -> list[Created | Exists]:
+        """Create runs that nobody holds; see `Store.create_many`."""
+        for run_id, new in runs:
+            _checked(run_id, new, replace)
+        return [await self.create(run_id, new, replace=replace) for run_id, new in runs]
 
     async def take(
         self, run_id: str, allowed: Collection[Status], *, ttl_ms: int, owner: str = "", status: Status | None = None

@@ -92,6 +92,33 @@ async def test_an_ended_run_makes_room_only_if_its_status_is_named(kit: Kit) -> 
     assert [row.status for row in (await kit.store.page(Query(status="failed"))).rows] == []
 
 
+async def test_many_are_created_at_once_each_as_if_alone(kit: Kit) -> None:
+    await kit.store.close(await held(kit, "done"), "failed", b"out")
+    await held(kit, "lives")
+    inputs = {f"m{number}": NewRun(reactor="shop.Order", inputs=b"%d" % number) for number in range(1100)}
+    made = await kit.store.create_many([("lives", NEW), *inputs.items(), ("done", NEW)], replace=["failed"])
+    assert [type(each) for each in made] == [Exists, *[Created] * 1101]
+    assert [each.run_id for each in made] == ["lives", *inputs, "done"]
+    assert all(each.claim is None for each in made if isinstance(each, Created))
+    row = await row_of(kit, "m1099", "inputs")
+    assert (row.status, row.inputs, row.fence) == ("pending", b"1099", 0)
+    assert (await row_of(kit, "done")).status == "pending"
+    found, cursor = [], ""
+    while not found or cursor:
+        page = await kit.store.page(Query(status="pending"), limit=1000, cursor=cursor)
+        found, cursor = [*found, *(row.run_id for row in page.rows)], page.cursor
+    assert sorted(found) == sorted([*inputs, "done"])
+
+
+async def test_when_one_of_many_cannot_be_created_none_is(kit: Kit) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        await kit.store.create_many([("r", NEW), ("s", NewRun(reactor="shop.Order", deadline_ms=0))])
+    with pytest.raises(ValueError, match="does not end"):
+        await kit.store.create_many([("r", NEW)], replace=["running"])
+    assert await kit.store.create_many([]) == []
+    assert await kit.store.peek("r") is None
+
+
 async def test_a_living_run_never_makes_room(kit: Kit) -> None:
     await kit.store.create("r", NEW)
     assert isinstance(await kit.store.create("r", NEW, replace=list(TERMINAL)), Exists)

@@ -39,6 +39,9 @@ if token ~= '' then
 end
 redis.call('HSET', run, 'status', status, 'ver', ver, 'write', write, 'created_by', write, 'token', token,
   'owner', owner, 'fence', fence, 'lease_ms', lease_ms, 'inputs', inputs, 'created_ms', now, 'updated_ms', now,
-  'deadline_ms', deadline_ms > 0 and now + deadline_ms or 0, 'due_ms', due_ms > 0 and now + due_ms or 0)
-write_changes(run, steps, trace, 11, n_scalars, n_steps, 0)
+  'deadline_ms', deadline_ms > 0 and now + deadline_ms or 0, 'due_ms', due_ms > 0 and now + due_ms or 0,
+  unpack(ARGV, 11, 10 + 2 * n_scalars))
+if #ARGV > 10 + 2 * n_scalars then
+  write_changes(run, steps, trace, 11 + 2 * n_scalars, 0, n_steps, 0)
+end
 return { 'CREATED', ver, fence, now }

@@ -8,7 +8,18 @@ import pytest
 
 from aioreactor import DefinitionError, Lock, Reactor, Step, after, compose, from_input, result, step
 
-RESERVED = ("run", "run_or_raise", "spawn", "enqueue", "with_options", "plan", "runs", "returns", "background")
+RESERVED = (
+    "run",
+    "run_or_raise",
+    "spawn",
+    "enqueue",
+    "enqueue_many",
+    "with_options",
+    "plan",
+    "runs",
+    "returns",
+    "background",
+)
 GOOD = (
     "name",
     "options",

@@ -1,0 +1,72 @@
+"""What has to hold before a run is started, apart from its runtime: its inputs, its time, and where its class is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aioreactor.engine.arguments import cross_checked, validated, view_of
+from aioreactor.errors import DefinitionError, InputValidationError
+from aioreactor.plan.model import Plan
+
+
+def due_ms_of(options: Mapping[str, Any]) -> int:
+    """How long from now a run is to start.
+
+    Raises:
+        ValueError: both ``delay`` and ``at`` are given, ``at`` has no time zone, or ``delay`` is negative.
+    """
+    delay, at = options.get("delay"), options.get("at")
+    if delay is not None and at is not None:
+        raise ValueError("give delay= or at=, not both")
+    if at is not None:
+        if at.tzinfo is None:
+            raise ValueError("at= has no time zone; use datetime(…, tzinfo=UTC)")
+        delay = max(0.0, at.timestamp() - time.time())
+    if delay is not None and delay < 0:
+        raise ValueError(f"delay={delay}: seconds from 0")
+    return int((delay or 0) * 1000)
+
+
+def check_importable(plan: Plan) -> None:
+    """A worker has to find the class.
+
+    Raises:
+        DefinitionError: it is defined in ``__main__``, which means something else in a worker.
+    """
+    if plan.reactor.__module__ == "__main__" and plan.options.name is None:
+        raise DefinitionError(
+            plan.reactor.__qualname__,
+            ["it is defined in __main__, where no worker finds it; move it to a module that both import"],
+        )
+
+
+def values_of(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs, converted and checked.
+
+    Raises:
+        InputValidationError: they are invalid.
+    """
+    owner = plan.reactor.__qualname__
+    values = validated(plan.fields, inputs, owner)
+    cross_checked(view_of(plan, values), owner)
+    return values
+
+
+def all_values_of(plan: Plan, many: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The inputs of many runs, converted and checked.
+
+    Raises:
+        InputValidationError: some are invalid; it names index and field of each mistake.
+    """
+    found: list[dict[str, Any]] = []
+    mistakes: dict[str, list[str]] = {}
+    for place, inputs in enumerate(many):
+        try:
+            found.append(values_of(plan, inputs))
+        except InputValidationError as error:
+            mistakes |= {f"[{place}].{name}": texts for name, texts in error.field_errors.items()}
+    if mistakes:
+        raise InputValidationError(plan.reactor.__qualname__, mistakes)
+    return found
