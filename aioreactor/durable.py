@@ -42,6 +42,7 @@ from aioreactor.registry import find_reactor
 from aioreactor.results import Failure, Outcome
 from aioreactor.settings import Settings
 from aioreactor.snapshots import RunSnapshot, StoredReader, encode_outcome, from_row
+from aioreactor.store.behind import KINDS
 from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
 from aioreactor.store.journal import RunJournal
@@ -158,7 +159,7 @@ class DurableRuns:
                 raise cancelled
             return await self._attach(plan, run_id, created, key or run_id, options)
         assert created.claim is not None
-        execution, journal = self._execution(plan, run_id, created.claim, codec)
+        execution, journal = self._execution(plan, run_id, created.claim, codec, asked=new.durability)
         if cancelled is not None:
             execution.note_cancel(cancelled)
         return await self._executing(created.claim, journal, execution.run(view, inputs))
@@ -173,13 +174,14 @@ class DurableRuns:
             deadline_ms=None if deadline is None else max(1, int(deadline * 1000)),
             due_ms=due_ms,
             tags=tuple(options.get("tags") or ()),
+            durability=options.get("durability") or "",
         )
 
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)
 
     def _execution(
-        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, state: bytes = b""
+        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, state: bytes = b"", asked: str = ""
     ) -> tuple[Execution, RunJournal]:
         def lost(error: OwnershipLost) -> None:
             execution.lose(error)
@@ -187,11 +189,13 @@ class DurableRuns:
         hold = self._keeper().watch(claim, lost)
         retention = plan.options.retention if plan.options.retention is not None else self.settings.retention
         retention_ms = max(1, int(retention * 1000))
-        journal = RunJournal(
+        level = asked or plan.options.durability or self.settings.durability or "step"
+        journal = KINDS.get(level, RunJournal)(
             self.store, claim, hold, codec, encode_outcome, retention_ms=retention_ms, known_state=state
         )
         execution = Execution(self.environment, plan, run_id, journal)
         journal.scrubber = lambda: execution.scrubber
+        journal.failed = execution.lose
         self._executing_here[run_id] = execution
         return execution, journal
 
@@ -200,6 +204,9 @@ class DurableRuns:
     ) -> Outcome[Any]:
         try:
             return await work
+        except HandedBack:
+            await despite_cancel(journal.hand_back())
+            raise
         finally:
             self._executing_here.pop(claim.run_id, None)
             journal.let_go()
@@ -436,7 +443,7 @@ class DurableRuns:
         except (UnknownReactor, SerializationError) as error:
             return await self._end_unreadable(claim, error)
         plan, inputs = opened.plan, opened.inputs
-        execution, journal = self._execution(plan, row.run_id, claim, codec, row.state)
+        execution, journal = self._execution(plan, row.run_id, claim, codec, row.state, row.durability)
         execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:
             execution.deadline_at = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000

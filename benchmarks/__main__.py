@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks import composition, dag, imports, memory, scale
+from benchmarks import behind, composition, dag, imports, memory, scale
 from benchmarks.harness import Effort, Row, as_json, machine, table
 
 Group: TypeAlias = Callable[[Effort], Coroutine[Any, Any, list[Row]]]
@@ -24,6 +24,7 @@ GROUPS: dict[str, Group] = {
     "nesting": composition.nesting,
     "map": composition.inline_map,
     "import": imports.imports,
+    "behind": behind.behind,
 }
 """In the order they are measured."""
 

@@ -134,10 +134,11 @@ class Services(ABC):
         if len(self._secrets) != before:
             self._scrubber = None
 
-    async def save(self, *, always: bool = False) -> None:
+    async def save(self, *, always: bool = False, firm: bool = False) -> None:
         """Write a checkpoint of what changed; shielded, since what completed has to be known.
 
-        ``always``: also when nothing did, so that all earlier writes, and the run's fate, are kept when it returns.
+        ``always``: also when nothing did, so that the run's fate is kept, and it is known that the run is still ours.
+        ``firm``: it and all earlier ones are kept when this returns, also by a journal that writes behind.
         """
         if self.lost is not None:
             return
@@ -145,7 +146,7 @@ class Services(ABC):
         if nodes or entries or always:
             with CancelScope(shield=True):
                 try:
-                    await self._kept(self._checkpoint(nodes, entries, self.status))
+                    await self._kept(self._checkpoint(nodes, entries, self.status, firm=firm))
                 except (OwnershipLost, JournalFailed) as error:
                     self.lose(error)
                 except (SerializationError, PayloadTooLarge) as error:
@@ -159,18 +160,23 @@ class Services(ABC):
                 return
             except asyncio.CancelledError as error:
                 self.note_if_cancelled(error)
-                checkpoint = self._checkpoint([], [], self.status)  # it is being written; to wait for that is enough
+                # It is being written; to wait for that is enough.
+                checkpoint = self._checkpoint([], [], self.status, firm=checkpoint.firm)
 
     async def close(self, outcome: Outcome[Any]) -> None:
-        """Write the last checkpoint with the outcome."""
+        """Write the last checkpoint with the outcome; not of a run that is lost, which has not ended."""
+        if self.lost is not None:
+            return
         nodes, entries = self.state.take_changes()
         try:
             await self.journal.close(self._checkpoint(nodes, entries, outcome.status), outcome)
         except (OwnershipLost, JournalFailed) as error:
             self.lose(error)
 
-    def _checkpoint(self, nodes: list[Ready], entries: list[RawEntry], status: Status) -> Checkpoint:
-        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes)
+    def _checkpoint(
+        self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False
+    ) -> Checkpoint:
+        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes, firm)
 
     def _fate(self) -> Fate | None:
         state = self.state

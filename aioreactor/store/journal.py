@@ -9,7 +9,7 @@ from typing import Any
 
 from aioreactor.engine.ports import Checkpoint, JournalFailed
 from aioreactor.engine.snapshot import image_of
-from aioreactor.errors import OwnershipLost, PayloadTooLarge, SerializationError
+from aioreactor.errors import AioreactorError, OwnershipLost, PayloadTooLarge, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
 from aioreactor.redaction import Scrubber
@@ -27,9 +27,9 @@ EncodeOutcome = Callable[[Outcome[Any]], bytes]
 
 
 class _Batch:
-    """What has happened since the last write began."""
+    """What has happened since the last write began; ``weight`` is what it takes to hold it, in bytes."""
 
-    __slots__ = ("failure", "state", "status", "steps", "trace")
+    __slots__ = ("failure", "state", "status", "steps", "trace", "weight")
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -37,6 +37,7 @@ class _Batch:
         self.status: Status | None = None
         self.failure: bytes | None = None
         self.state: bytes | None = None
+        self.weight = 0
 
     @property
     def is_empty(self) -> bool:
@@ -47,14 +48,25 @@ class _Batch:
         return Changes(status=status, steps=self.steps, trace=self.trace, failure=self.failure, state=self.state)
 
 
-def _look(written: asyncio.Task[None]) -> None:
+CHANGE = 1024
+"""So many bytes a change counts for, besides its own."""
+
+
+def look(written: asyncio.Task[None]) -> None:
     """Whoever waits for a write gets its error; nobody has to."""
     if not written.cancelled():
         written.exception()
 
 
+def _unheard(error: AioreactorError) -> None:
+    """Nobody has asked to be told."""
+
+
 class RunJournal:
-    """Writes a run under its claim. ``hold`` keeps the lease until the run is closed or let go."""
+    """Writes a run under its claim. ``hold`` keeps the lease until the run is closed or let go.
+
+    ``failed`` is called with why a write failed that nobody waits for.
+    """
 
     durable = True
 
@@ -73,6 +85,7 @@ class RunJournal:
         self.claim = claim
         self.codec = codec
         self.scrubber: Callable[[], Scrubber] = Scrubber
+        self.failed: Callable[[AioreactorError], None] = _unheard
         self._hold = hold
         self._encode_outcome = encode_outcome
         self._retention_ms = retention_ms
@@ -111,7 +124,7 @@ class RunJournal:
         unkept = self._add(checkpoint)
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write_batch())
-            self._writing.add_done_callback(_look)
+            self._writing.add_done_callback(look)
         await asyncio.shield(self._writing)
         if unkept is not None:
             raise unkept
@@ -144,14 +157,18 @@ class RunJournal:
             except (SerializationError, PayloadTooLarge) as error:
                 unkept = unkept or error
                 continue
-            batch.steps[image.path] = self.codec.image(image)
+            batch.steps[image.path] = record = self.codec.image(image)
+            batch.weight += CHANGE + len(record)
         batch.trace += [self.codec.entry(entry) for entry in checkpoint.entries]
+        batch.weight += CHANGE * len(checkpoint.entries)
         if checkpoint.status != self._known_status:
             batch.status = self._known_status = checkpoint.status
+            batch.weight += CHANGE
         fate = checkpoint.fate
         if fate is not None and (fate.kind, fate.path, fate.error) != self._known_fate:
             batch.failure = self.codec.fate(fate)
             self._known_fate = (fate.kind, fate.path, fate.error)
+            batch.weight += CHANGE + len(batch.failure)
         if checkpoint.notes or self._known_state:
             try:
                 state = self.codec.notes(checkpoint.notes)
@@ -159,11 +176,24 @@ class RunJournal:
                 return unkept or error
             if state != self._known_state:
                 batch.state = self._known_state = state
+                batch.weight += CHANGE + len(state)
         return unkept
 
     def let_go(self) -> None:
         """Keep the lease no longer; what was not closed by now is somebody else's when it ends."""
         self._hold.release()
+
+    async def hand_back(self, *, due_ms: int = 0) -> None:
+        """Write what is pending and let the run go, in one; ``due_ms`` from now somebody else may take it.
+
+        Raises:
+            OwnershipLost: it is another execution's already.
+            StoreError: the store is away; the lease ends by itself.
+
+        Cancellation: callers shield it.
+        """
+        self._hold.release()
+        await self.store.release(self.claim, self._batch.changes(), due_ms=due_ms)
 
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
         """See `Journal.close`. What cannot be kept is left out, since the run ends all the same.

@@ -68,6 +68,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
         parent: The run that started it.
         tags: To list it by.
         listed: Whether it is among the top-level runs, or an element of another.
+        durability: The level that its start asked for; empty is that of who executes it.
         steps: Results that it begins with (fork, retry).
         trace: Entries that it begins with.
         state: The run's own state.
@@ -83,6 +84,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
     tags: tuple[str, ...] = ()
     listed: bool = True
+    durability: str = ""
     steps: Mapping[str, bytes] = _NOTHING
     trace: Sequence[bytes] = ()
     state: bytes = b""
@@ -112,6 +114,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         due_ms: Before then nobody is expected to take it; 0 is at once.
         ended_ms: 0 before it has ended.
         labels: What it is listed by, apart from its status, one a line.
+        durability: The level that its start asked for; empty is that of who executes it.
         now_ms: When this was read.
         inputs, outcome, failure, state: Empty also when they were not asked for.
     """
@@ -137,6 +140,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     labels: str = ""
     seq: int = 0
     served: int = 0
+    durability: str = ""
     inputs: bytes = b""
     outcome: bytes = b""
     failure: bytes = b""

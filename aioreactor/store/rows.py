@@ -12,7 +12,7 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served due_ms"
+    "parent labels seq served due_ms durability"
 ).split()
 CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint")
 BLOBS = "inputs outcome failure state".split()
@@ -50,6 +50,7 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         labels=labels,
         seq=number("seq"),
         served=number("served"),
+        durability=text("durability"),
         **{blob: scalars.get(blob, b"") for blob in BLOBS},
     )
 
@@ -97,6 +98,7 @@ def new_scalars(new: NewRun) -> dict[str, Value]:
         "version": new.version,
         "fingerprint": new.fingerprint,
         "parent": new.parent,
+        "durability": new.durability,
         "labels": new.labels(),
         "state": new.state,
         "seq": new.seq,

@@ -90,6 +90,7 @@ class VolatileRun:
             labels=self.labels,
             seq=self.seq,
             served=self.served,
+            durability=self.new.durability,
             inputs=self.new.inputs if "inputs" in blobs else b"",
             outcome=self.outcome if "outcome" in blobs else b"",
             failure=self.failure if "failure" in blobs else b"",
