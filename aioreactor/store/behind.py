@@ -51,6 +51,7 @@ class WriteBehind(RunJournal):
         self._behind: asyncio.Task[None] | None = None
         self._turn_at = 0.0
         self._failure: AioreactorError | None = None
+        self._ended = False
 
     async def save(self, checkpoint: Checkpoint) -> None:
         """See `Journal.save`. Waits only if the checkpoint is firm, too much is pending, or the lease may be over.
@@ -85,7 +86,7 @@ class WriteBehind(RunJournal):
 
     async def _write_behind(self) -> None:
         try:
-            while self._batch.weight >= self.pace.begin:
+            while self._batch.weight >= self.pace.begin and not self._ended:
                 await self._write_batch()
         except AioreactorError as error:
             self.failed(error)
@@ -95,6 +96,8 @@ class WriteBehind(RunJournal):
     async def _write_batch(self) -> None:
         """As a `RunJournal` does, but one at a time, and never past one that failed."""
         async with self._order:
+            if self._ended:
+                return  # what it was to write went with the end
             self._require_whole()
             try:
                 await super()._write_batch()
@@ -118,6 +121,7 @@ class WriteBehind(RunJournal):
         """
         async with self._order:
             self._require_whole()
+            self._ended = True
             await super().close(checkpoint, outcome)
 
     async def hand_back(self, *, due_ms: int = 0) -> None:
@@ -127,6 +131,7 @@ class WriteBehind(RunJournal):
         """
         async with self._order:
             self._require_whole()
+            self._ended = True
             await super().hand_back(due_ms=due_ms)
 
 
