@@ -53,7 +53,7 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     limit = math.inf if span is None else asyncio.get_running_loop().time() + span
     error = scope.failure.error if scope.failure is not None else None
     if ex.state.recording:
-        await ex.save(always=True, firm=True)  # that the run goes back is kept before anything is taken back
+        await ex.save(firm=True)  # that the run goes back is kept before anything is taken back
     await _tell(ex, scope, limit, "on_rollback_start", events.RollbackStarted, error=error)
     while ex.interrupted is None and ex.lost is None and (action := next_action(scope, undo=undo)) is not None:
         failure = await _perform(ex, action, limit)

@@ -10,10 +10,10 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from anyio import CancelScope
 from anyio.abc import TaskGroup
 
 from aioreactor.engine import events, reporting
+from aioreactor.engine.drive import shielded
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed
@@ -137,20 +137,19 @@ class Services(ABC):
     async def save(self, *, always: bool = False, firm: bool = False) -> None:
         """Write a checkpoint of what changed; shielded, since what completed has to be known.
 
-        ``always``: also when nothing did, so that the run's fate is kept, and it is known that the run is still ours.
-        ``firm``: it and all earlier ones are kept when this returns, also by a journal that writes behind.
+        ``always``: also when nothing did, so that it is known that the run is still ours. ``firm``: the same, and the
+        run's fate and all earlier checkpoints are kept when this returns, also by a journal that writes behind.
         """
         if self.lost is not None:
             return
         nodes, entries = self.state.take_changes()
-        if nodes or entries or always:
-            with CancelScope(shield=True):
-                try:
-                    await self._kept(self._checkpoint(nodes, entries, self.status, firm=firm))
-                except (OwnershipLost, JournalFailed) as error:
-                    self.lose(error)
-                except (SerializationError, PayloadTooLarge) as error:
-                    self.unkept(error)
+        if nodes or entries or always or firm:
+            try:
+                await shielded(self._kept(self._checkpoint(nodes, entries, self.status, firm=firm)))
+            except (OwnershipLost, JournalFailed) as error:
+                self.lose(error)
+            except (SerializationError, PayloadTooLarge) as error:
+                self.unkept(error)
 
     async def _kept(self, checkpoint: Checkpoint) -> None:
         """Save; a body that cancelled its own task must not get around it."""
