@@ -62,17 +62,18 @@ async def run_in(context: Context, body: Coroutine[Any, Any, R]) -> R:
     return await resume(body, context, yielded)
 
 
-@coroutine
-def shielded(work: Coroutine[Any, Any, R]) -> Generator[Any, Any, R]:
-    """Await ``work`` out of the reach of cancel scopes; when it need not wait, that costs no scope."""
+async def shielded(work: Coroutine[Any, Any, R]) -> R:
+    """Await ``work`` out of the reach of cancel scopes; when it need not wait, that costs no scope.
+
+    Cancellation: of the task itself, goes to ``work``.
+    """
     try:
         yielded = work.send(None)
     except StopIteration as stop:
         result: R = stop.value
         return result
     with CancelScope(shield=True):
-        result = yield from resume(work, copy_context(), yielded)
-    return result
+        return await resume(work, copy_context(), yielded)
 
 
 @coroutine

@@ -40,6 +40,11 @@ class Pace:
     wait: int
 
 
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class WriteBehind(RunJournal):
     """A `RunJournal` that writes at a pace of its own: at once, without anybody waiting."""
 
@@ -56,6 +61,8 @@ class WriteBehind(RunJournal):
     async def save(self, checkpoint: Checkpoint) -> None:
         """See `Journal.save`. Waits only if the checkpoint is firm, too much is pending, or the lease may be over.
 
+        Lets go of the loop now and then, and when a body has cancelled its own task: that is not to come out elsewhere.
+
         Cancellation: what was added is written all the same.
         """
         if checkpoint.firm or self._batch.weight >= self.pace.wait:
@@ -63,11 +70,12 @@ class WriteBehind(RunJournal):
             return
         unkept = self._add(checkpoint)
         now = time.monotonic()
-        if self._batch.weight >= self.pace.begin and self._is_overdue(now):
-            self._turn_at = now
-            await asyncio.sleep(0)
+        overdue = self._batch.weight >= self.pace.begin and self._is_overdue(now)
         if now >= self.claim.trusted_until:
             await self._still_ours()
+        elif overdue or _is_cancelled():
+            self._turn_at = now
+            await asyncio.sleep(0)
         if unkept is not None:
             raise unkept
 
