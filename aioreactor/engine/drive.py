@@ -73,7 +73,8 @@ async def shielded(work: Coroutine[Any, Any, R]) -> R:
         result: R = stop.value
         return result
     with CancelScope(shield=True):
-        return await resume(work, copy_context(), yielded)
+        result = await resume(work, copy_context(), yielded)
+    return result
 
 
 @coroutine
