@@ -205,7 +205,8 @@ class DurableRuns:
         try:
             return await work
         except HandedBack:
-            await despite_cancel(journal.hand_back())
+            if claim.open:
+                await despite_cancel(journal.hand_back())
             raise
         finally:
             self._executing_here.pop(claim.run_id, None)
