@@ -67,15 +67,14 @@ async def shielded(work: Coroutine[Any, Any, R]) -> R:
 
     Cancellation: of the task itself, goes to ``work``.
     """
-    result: R
     try:
         yielded = work.send(None)
     except StopIteration as stop:
-        result = stop.value
-    else:
-        with CancelScope(shield=True):
-            result = await resume(work, copy_context(), yielded)
-    return result
+        result: R = stop.value
+        return result
+    with CancelScope(shield=True):
+        return await resume(work, copy_context(), yielded)
+    raise AssertionError("nobody cancels this scope")
 
 
 @coroutine

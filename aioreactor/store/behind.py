@@ -65,6 +65,7 @@ class WriteBehind(RunJournal):
 
         Cancellation: what was added is written all the same.
         """
+        self._require_whole()
         if checkpoint.firm or self._batch.weight >= self.pace.wait:
             await super().save(checkpoint)
             return
@@ -94,7 +95,7 @@ class WriteBehind(RunJournal):
 
     async def _write_behind(self) -> None:
         try:
-            while self._batch.weight >= self.pace.begin and not self._ended:
+            while self._batch.weight >= self.pace.begin and not self._ended and self._failure is None:
                 await self._write_batch()
         except AioreactorError as error:
             self.failed(error)
@@ -114,7 +115,7 @@ class WriteBehind(RunJournal):
                 raise
 
     def _require_whole(self) -> None:
-        """Refuse to write what would leave a hole.
+        """Refuse to go on past a write that failed: what follows it would leave a hole.
 
         Raises:
             OwnershipLost, JournalFailed: as the write that failed.
