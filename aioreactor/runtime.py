@@ -191,7 +191,6 @@ class Runtime:
             if reasons:
                 raise StoreRequired(what, reasons)
             return
-        reasons += [f"durability={durability!r}"] if durability in {"batched", "exit"} else []
         if not dispatched:
             reasons += [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
         if reasons:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks import background, composition, dag, durable, imports, memory, scale
+from benchmarks import background, behind, composition, dag, durable, imports, memory, scale
 from benchmarks.harness import Effort, Row, as_json, machine, table
 
 Group: TypeAlias = Callable[[Effort], Coroutine[Any, Any, list[Row]]]
@@ -27,10 +27,10 @@ GROUPS: dict[str, Group] = {
     "durable": durable.durable,
     "flat": durable.flat,
     "checkpoints": durable.checkpoints,
-    "batched": durable.batched,
     "enqueue": background.enqueue,
     "background": background.background,
     "latency": background.latency,
+    "behind": behind.behind,
 }
 """In the order they are measured."""
 

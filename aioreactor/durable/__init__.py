@@ -8,9 +8,9 @@ going back. `undo` takes a run that has ended and rolls back what still stands.
 
 from __future__ import annotations
 
-from aioreactor.durable.base import despite_cancel
+from aioreactor.durable.base import HandedBack, despite_cancel
 from aioreactor.durable.starting import Starting, run_id_of
-from aioreactor.durable.taking import HandedBack, Taking
+from aioreactor.durable.taking import Taking
 
 __all__ = ["DurableRuns", "HandedBack", "despite_cancel", "run_id_of"]
 

@@ -11,12 +11,13 @@ from weakref import WeakKeyDictionary
 
 from aioreactor.engine.ports import Detached, Environment
 from aioreactor.engine.scheduler import Execution
-from aioreactor.errors import OwnershipLost, RunNotFound
+from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.results import Outcome
 from aioreactor.settings import Settings
 from aioreactor.snapshots import encode_outcome
+from aioreactor.store.behind import KINDS
 from aioreactor.store.blocked import BlockReports
 from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
@@ -56,6 +57,10 @@ async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.Cance
     if cancelled is not None and task.exception() is not None:
         raise cancelled from task.exception()
     return task.result(), cancelled
+
+
+class HandedBack(AioreactorError):
+    """This process is told to end: the execution stopped where it was, for another worker to go on with."""
 
 
 class Queue(Protocol):
@@ -113,7 +118,7 @@ class Base:
         return int(self.settings.lease_ttl * 1000)
 
     def _execution(
-        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, queue: str, state: bytes = b""
+        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, queue: str, state: bytes = b"", asked: str = ""
     ) -> tuple[Execution, RunJournal]:
         def lost(error: OwnershipLost) -> None:
             execution.lose(error)
@@ -122,11 +127,13 @@ class Base:
         retention = plan.options.retention if plan.options.retention is not None else self.settings.retention
         retention_ms = max(1, int(retention * 1000))
         ring = partial(self.ring, run_id, queue)
-        journal = RunJournal(
+        level = asked or plan.options.durability or self.settings.durability or "step"
+        journal = KINDS.get(level, RunJournal)(
             self.store, claim, hold, codec, encode_outcome, ring=ring, retention_ms=retention_ms, known_state=state
         )
         execution = Execution(self.environment, plan, run_id, journal)
         journal.scrubber = lambda: execution.scrubber
+        journal.failed = execution.lose
         self._executing_here[run_id] = execution
         return execution, journal
 
@@ -135,17 +142,21 @@ class Base:
     ) -> Outcome[Any]:
         try:
             return await work
+        except HandedBack:
+            if claim.open:
+                await despite_cancel(journal.hand_back())
+            raise
         finally:
             execution = self._executing_here.pop(claim.run_id, None)
             journal.let_go()
             if execution is not None and isinstance(execution.lost, Detached):
-                await despite_cancel(self._detach(claim, queue))
+                await despite_cancel(self._detach(claim, journal, queue))
 
-    async def _detach(self, claim: Claim, queue: str) -> None:
+    async def _detach(self, claim: Claim, journal: RunJournal, queue: str) -> None:
         """Leave the run to a worker; what cannot be let go is swept when its lease has ended."""
         try:
             if claim.open:
-                await self.store.release(claim)
+                await journal.hand_back()
                 await self.ring(claim.run_id, queue)
         except (StoreError, OwnershipLost) as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=claim.run_id)

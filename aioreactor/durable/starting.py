@@ -56,7 +56,7 @@ class Starting(Reading):
             return await self._attach(plan, run_id, created, key or run_id, options)
         assert created.claim is not None
         codec.ahead = created.created_ms / 1000 - self.environment.clock.now()
-        execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue)
+        execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue, asked=new.durability)
         execution.awaits_trigger = plan.background is not None
         if cancelled is not None:
             execution.note_cancel(cancelled)
@@ -72,6 +72,7 @@ class Starting(Reading):
             deadline_ms=None if deadline is None else max(1, int(deadline * 1000)),
             due_ms=due_ms,
             tags=tuple(options.get("tags") or ()),
+            durability=options.get("durability") or "",
             queue=options.get("queue") or plan.options.queue or self.settings.queue or "",
         )
 

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from aioreactor.durable.base import Base, despite_cancel, ended, logger
+from aioreactor.durable.base import Base, HandedBack, despite_cancel, ended, logger
 from aioreactor.durable.fits import Opened, check_fits
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.ports import Fate
@@ -15,7 +15,6 @@ from aioreactor.engine.recovery import restoring
 from aioreactor.engine.snapshot import Restorer
 from aioreactor.engine.state import RunState
 from aioreactor.errors import (
-    AioreactorError,
     DefinitionError,
     NotResumable,
     OwnershipLost,
@@ -37,10 +36,6 @@ from aioreactor.trace import RunRecord, Status
 EARLY_MS = 5000
 """A job that comes before its run is due by more than this, clocks being what they are, is not the one for that."""
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled"))
-
-
-class HandedBack(AioreactorError):
-    """This process is told to end: the execution stopped where it was, for another worker to go on with."""
 
 
 class Taking(Base):
@@ -175,7 +170,7 @@ class Taking(Base):
             return await self._end_unreadable(claim, error)
         plan, inputs = opened.plan, opened.inputs
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
-        execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state)
+        execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state, row.durability)
         execution.park_after = park_after
         execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:

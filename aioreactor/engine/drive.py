@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, TypeVar
 
@@ -60,6 +60,21 @@ async def run_in(context: Context, body: Coroutine[Any, Any, R]) -> R:
         result: R = stop.value
         return result
     return await resume(body, context, yielded)
+
+
+async def shielded(work: Coroutine[Any, Any, R]) -> R:
+    """Await ``work`` out of the reach of cancel scopes; when it need not wait, that costs no scope.
+
+    Cancellation: of the task itself, goes to ``work``.
+    """
+    try:
+        yielded = work.send(None)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+    with CancelScope(shield=True):
+        return await resume(work, copy_context(), yielded)
+    raise AssertionError("nobody cancels this scope")
 
 
 @coroutine

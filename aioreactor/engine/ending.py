@@ -161,6 +161,8 @@ async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
     if ex.state.recording:
         await ex.close(outcome)
     await ex.sent()
+    if ex.lost is not None:
+        return  # it has not ended for anybody else
     duration = ex.since(ex.began_at)
     root = ex.state.root
     await ex.tell(root, "on_run_finish", events.RunFinished, outcome=outcome, status=outcome.status, duration=duration)

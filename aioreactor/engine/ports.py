@@ -33,13 +33,17 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What changed since the last one: nodes and trace entries; and the run's status, fate and shared state."""
+    """What changed since the last one: nodes and trace entries; and the run's status, fate and shared state.
+
+    ``firm``: who saves it goes on only when it is kept, and all that was saved before, whatever the journal's pace.
+    """
 
     nodes: Sequence[Ready]
     entries: Sequence[RawEntry]
     status: Status
     fate: Fate | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    firm: bool = False
 
 
 class JournalFailed(AioreactorError):
@@ -57,7 +61,11 @@ class Detached(AioreactorError):
 
 
 class Journal(Protocol):
-    """Keeps a run. A dependant starts after the checkpoint of what it depends on has returned."""
+    """Keeps a run. A dependant starts after `save` of what it depends on has returned.
+
+    A journal may write behind: `save` returns before anything is kept, unless the checkpoint is ``firm``. What is kept
+    is then always the whole run as of some earlier `save`.
+    """
 
     durable: bool
 
@@ -83,16 +91,21 @@ class Journal(Protocol):
         ...
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """Write what changed.
+        """Write what changed, at once or behind.
 
         Raises:
             OwnershipLost: another execution owns the run now.
             JournalFailed: the store is away.
+            SerializationError, PayloadTooLarge: a part of it cannot be kept; the rest is.
         """
         ...
 
     async def close(self, checkpoint: Checkpoint, outcome: Any) -> None:
-        """Write the last changes and the outcome, and let the run go."""
+        """Write all that is pending and the outcome, and let the run go.
+
+        Raises:
+            OwnershipLost, JournalFailed: as for `save`; the run has not ended for anybody else.
+        """
         ...
 
     async def part(self, checkpoint: Checkpoint, delay: float, waits_for: str) -> str:

@@ -53,7 +53,7 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     limit = math.inf if span is None else asyncio.get_running_loop().time() + span
     error = scope.failure.error if scope.failure is not None else None
     if ex.state.recording:
-        await ex.save(always=True)  # that the run goes back is kept before anything is taken back
+        await ex.save(firm=True)  # that the run goes back is kept before anything is taken back
     await _tell(ex, scope, limit, "on_rollback_start", events.RollbackStarted, error=error)
     while ex.interrupted is None and ex.lost is None and (action := next_action(scope, undo=undo)) is not None:
         failure = await _perform(ex, action, limit)
@@ -64,7 +64,7 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
         if failure is not None:
             _report(ex, failure)
         if ex.state.recording:
-            await ex.save()
+            await ex.save(firm=True)  # before the next one begins
     failures = tuple(ex.state.rollback_failures[before:])
     finished = partial(_tell, ex, scope, limit, "on_rollback_finish", events.RollbackFinished)
     await finished(failures=failures, duration=ex.since(began))

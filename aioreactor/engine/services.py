@@ -10,10 +10,10 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from anyio import CancelScope
 from anyio.abc import TaskGroup
 
 from aioreactor.engine import events, reporting
+from aioreactor.engine.drive import shielded
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed
@@ -134,22 +134,22 @@ class Services(ABC):
         if len(self._secrets) != before:
             self._scrubber = None
 
-    async def save(self, *, always: bool = False) -> None:
+    async def save(self, *, always: bool = False, firm: bool = False) -> None:
         """Write a checkpoint of what changed; shielded, since what completed has to be known.
 
-        ``always``: also when nothing did, so that all earlier writes, and the run's fate, are kept when it returns.
+        ``always``: also when nothing did, so that it is known that the run is still ours. ``firm``: the same, and the
+        run's fate and all earlier checkpoints are kept when this returns, also by a journal that writes behind.
         """
         if self.lost is not None:
             return
         nodes, entries = self.state.take_changes()
-        if nodes or entries or always:
-            with CancelScope(shield=True):
-                try:
-                    await self._kept(self._checkpoint(nodes, entries, self.status))
-                except (OwnershipLost, JournalFailed) as error:
-                    self.lose(error)
-                except (SerializationError, PayloadTooLarge) as error:
-                    self.unkept(error)
+        if nodes or entries or always or firm:
+            try:
+                await shielded(self._kept(self._checkpoint(nodes, entries, self.status, firm=firm)))
+            except (OwnershipLost, JournalFailed) as error:
+                self.lose(error)
+            except (SerializationError, PayloadTooLarge) as error:
+                self.unkept(error)
 
     async def may_begin(self, scope: Scope) -> bool:
         """Whether something may begin although the lease may have ended meanwhile: the run is still ours, and goes on.
@@ -167,10 +167,13 @@ class Services(ABC):
                 return
             except asyncio.CancelledError as error:
                 self.note_if_cancelled(error)
-                checkpoint = self._checkpoint([], [], self.status)  # it is being written; to wait for that is enough
+                # It is being written; to wait for that is enough.
+                checkpoint = self._checkpoint([], [], self.status, firm=checkpoint.firm)
 
     async def close(self, outcome: Outcome[Any]) -> None:
-        """Write the last checkpoint with the outcome."""
+        """Write the last checkpoint with the outcome; not of a run that is lost, which has not ended."""
+        if self.lost is not None:
+            return
         nodes, entries = self.state.take_changes()
         try:
             await self.journal.close(self._checkpoint(nodes, entries, outcome.status), outcome)
@@ -186,8 +189,10 @@ class Services(ABC):
             self.lose(error)
             return ""
 
-    def _checkpoint(self, nodes: list[Ready], entries: list[RawEntry], status: Status) -> Checkpoint:
-        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes)
+    def _checkpoint(
+        self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False
+    ) -> Checkpoint:
+        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes, firm)
 
     def _fate(self) -> Fate | None:
         state = self.state

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from aioreactor.engine.ports import Checkpoint, JournalFailed
 from aioreactor.engine.snapshot import image_of
-from aioreactor.errors import OwnershipLost, PayloadTooLarge, SerializationError
+from aioreactor.errors import AioreactorError, OwnershipLost, PayloadTooLarge, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
 from aioreactor.redaction import Scrubber
@@ -31,9 +31,9 @@ Ring = Callable[[int], Awaitable[str]]
 
 
 class _Batch:
-    """What has happened since the last write began."""
+    """What has happened since the last write began; ``weight`` is what it takes to hold it, in bytes."""
 
-    __slots__ = ("failure", "state", "status", "steps", "trace")
+    __slots__ = ("failure", "state", "status", "steps", "trace", "weight")
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -41,6 +41,7 @@ class _Batch:
         self.status: Status | None = None
         self.failure: bytes | None = None
         self.state: bytes | None = None
+        self.weight = 0
 
     @property
     def is_empty(self) -> bool:
@@ -61,8 +62,19 @@ def _tell(waiting: list[asyncio.Future[None]], error: Exception | None = None) -
             written.set_result(None)
 
 
+CHANGE = 1024
+"""So many bytes a change counts for, besides its own."""
+
+
+def _unheard(error: AioreactorError) -> None:
+    """Nobody has asked to be told."""
+
+
 class RunJournal:
-    """Writes a run under its claim. ``hold`` keeps the lease until the run is closed or let go."""
+    """Writes a run under its claim. ``hold`` keeps the lease until the run is closed or let go.
+
+    ``failed`` is called with why a write failed that nobody waits for.
+    """
 
     durable = True
 
@@ -74,14 +86,15 @@ class RunJournal:
         codec: PlanCodec,
         encode_outcome: EncodeOutcome,
         *,
-        ring: Ring,
         retention_ms: int,
         known_state: bytes = b"",
+        ring: Ring | None = None,
     ) -> None:
         self.store = store
         self.claim = claim
         self.codec = codec
         self.scrubber: Callable[[], Scrubber] = Scrubber
+        self.failed: Callable[[AioreactorError], None] = _unheard
         self._hold = hold
         self._encode_outcome = encode_outcome
         self._ring = ring
@@ -200,14 +213,18 @@ class RunJournal:
             except (SerializationError, PayloadTooLarge) as error:
                 unkept = unkept or error
                 continue
-            batch.steps[image.path] = self.codec.image(image)
+            batch.steps[image.path] = record = self.codec.image(image)
+            batch.weight += CHANGE + len(record)
         batch.trace += [self.codec.entry(entry) for entry in checkpoint.entries]
+        batch.weight += CHANGE * len(checkpoint.entries)
         if checkpoint.status != self._known_status:
             batch.status = self._known_status = checkpoint.status
+            batch.weight += CHANGE
         fate = checkpoint.fate
         if fate is not None and (fate.kind, fate.path, fate.error) != self._known_fate:
             batch.failure = self.codec.fate(fate)
             self._known_fate = (fate.kind, fate.path, fate.error)
+            batch.weight += CHANGE + len(batch.failure)
         if checkpoint.notes or self._known_state:
             try:
                 state = self.codec.notes(checkpoint.notes)
@@ -215,6 +232,7 @@ class RunJournal:
                 return unkept or error
             if state != self._known_state:
                 batch.state = self._known_state = state
+                batch.weight += CHANGE + len(state)
         return unkept
 
     def let_go(self) -> None:
@@ -238,7 +256,19 @@ class RunJournal:
             await self.store.release(self.claim, changes, due_ms=delay_ms)
         except StoreError as error:
             raise JournalFailed(f"the store did not keep the last checkpoint: {error}") from error
-        return await self._ring(delay_ms)
+        return await self._ring(delay_ms) if self._ring is not None else ""
+
+    async def hand_back(self, *, due_ms: int = 0) -> None:
+        """Write what is pending and let the run go, in one; ``due_ms`` from now somebody else may take it.
+
+        Raises:
+            OwnershipLost: it is another execution's already.
+            StoreError: the store is away; the lease ends by itself.
+
+        Cancellation: callers shield it.
+        """
+        self._hold.release()
+        await self.store.release(self.claim, self._batch.changes(), due_ms=due_ms)
 
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
         """See `Journal.close`. What cannot be kept is left out, since the run ends all the same.

@@ -71,6 +71,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         tags: To list it by.
         queue: Of the workers that are to carry it on; empty is any.
         listed: Whether it is among the top-level runs, or an element of another.
+        durability: The level that its start asked for; empty is that of who executes it.
         steps: Results that it begins with (fork, retry).
         trace: Entries that it begins with.
         state: The run's own state.
@@ -87,6 +88,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: tuple[str, ...] = ()
     queue: str = ""
     listed: bool = True
+    durability: str = ""
     steps: Mapping[str, bytes] = _NOTHING
     trace: Sequence[bytes] = ()
     state: bytes = b""
@@ -116,6 +118,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         due_ms: Before then nobody is expected to take it; 0 is at once.
         ended_ms: 0 before it has ended.
         labels: What it is listed by, apart from its status, one a line.
+        durability: The level that its start asked for; empty is that of who executes it.
         now_ms: When this was read.
         queue: Of the workers that are to carry it on; empty is any.
         rest: See `Changes.rest`; of whoever let it go last.
@@ -145,6 +148,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     served: int = 0
     queue: str = ""
     rest: str = ""
+    durability: str = ""
     inputs: bytes = b""
     outcome: bytes = b""
     failure: bytes = b""

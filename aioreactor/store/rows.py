@@ -13,7 +13,7 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served due_ms queue rest"
+    "parent labels seq served due_ms queue rest durability"
 ).split()
 CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest")
 _changeable = attrgetter(*CHANGEABLE)
@@ -55,6 +55,7 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         served=number("served"),
         queue=text("queue"),
         rest=text("rest"),
+        durability=text("durability"),
         **{blob: scalars.get(blob, b"") for blob in BLOBS},
     )
 
@@ -104,6 +105,7 @@ def new_scalars(new: NewRun, labels: str) -> dict[str, Value]:
         "parent": new.parent,
         "labels": labels,
         "queue": new.queue,
+        "durability": new.durability,
         "state": new.state,
         "seq": new.seq,
     }

@@ -93,6 +93,7 @@ class VolatileRun:
             served=self.served,
             queue=self.new.queue,
             rest=self.rest,
+            durability=self.new.durability,
             inputs=self.new.inputs if "inputs" in blobs else b"",
             outcome=self.outcome if "outcome" in blobs else b"",
             failure=self.failure if "failure" in blobs else b"",

@@ -103,7 +103,8 @@ async def test_many_are_created_at_once_each_as_if_alone(kit: Kit) -> None:
     row = await row_of(kit, "m1099", "inputs")
     assert (row.status, row.inputs, row.fence) == ("pending", b"1099", 0)
     assert (await row_of(kit, "done")).status == "pending"
-    found, cursor = [], ""
+    found: list[str] = []
+    cursor = ""
     while not found or cursor:
         page = await kit.store.page(Query(status="pending"), limit=1000, cursor=cursor)
         found, cursor = [*found, *(row.run_id for row in page.rows)], page.cursor

@@ -45,7 +45,8 @@ class Killer:
 
 
 def runtime_of(order: dict[str, Any], hook: Any = None) -> Runtime:
-    settings = Settings(redis_url=order["url"], key_prefix=order["prefix"], lease_ttl=1)
+    level = order.get("durability")
+    settings = Settings(redis_url=order["url"], key_prefix=order["prefix"], lease_ttl=1, durability=level)
     runtime = Runtime(settings)
     durable = runtime.durable
     assert durable is not None

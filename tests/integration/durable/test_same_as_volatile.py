@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aioreactor import Runtime, Settings
 from aioreactor.clock import SYSTEM_CLOCK
+from aioreactor.definition.policies import Durability
 from aioreactor.embedded import EmbeddedServer
 from tests.integration.durable.kit import Place
 from tests.properties.graphs import Behaviour, ComposeSpec, Graph, Item, MapSpec
@@ -22,14 +23,17 @@ from tests.properties.strategies import plays
 from tests.scenarios import kit as scenarios
 from tests.scenarios import test_sequences
 
+LEVELS: tuple[Durability, ...] = ("step", "batched", "exit")
 TABLES = [test for name, test in vars(test_sequences).items() if name.startswith("test_")]
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("table", TABLES, ids=lambda test: test.__name__)
-async def test_the_tables_hold_with_a_store(place: Place, table: Callable[[], Any]) -> None:
+async def test_the_tables_hold_with_a_store(place: Place, table: Callable[[], Any], level: Durability) -> None:
     scenarios.script.reset()
     try:
-        await table()
+        async with place.another(durability=level):
+            await table()
     finally:
         scenarios.script.reset()
 
@@ -84,12 +88,13 @@ async def _play(graph: Graph, behaviour: Behaviour, **options: Any) -> tuple[str
 @given(st.data())
 def test_random_graphs_give_the_same(server: EmbeddedServer, data: Any) -> None:
     graph, behaviour = data.draw(plays(depth=2))
+    level = data.draw(st.sampled_from(LEVELS))
     _one_at_a_time(graph)
 
     async def compare() -> None:
         async with asyncio.timeout(20):
             without = await _play(graph, behaviour)
-            with_store = await _play(graph, behaviour, redis_url=server.url, key_prefix="same")
+            with_store = await _play(graph, behaviour, redis_url=server.url, key_prefix="same", durability=level)
         assert with_store == without
 
     logging.disable(logging.CRITICAL)
