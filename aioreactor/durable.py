@@ -32,6 +32,7 @@ from aioreactor.errors import (
     NotResumable,
     OwnershipLost,
     PlanChanged,
+    RecoveriesExhausted,
     RunNotFound,
     SerializationError,
     UnknownReactor,
@@ -435,8 +436,12 @@ class DurableRuns:
             raise
         except (UnknownReactor, SerializationError) as error:
             return await self._end_unreadable(claim, error)
+        doom = self._doom(claim)
+        if doom is not None and (row.failure or row.status == "rolling_back"):
+            return await self._end_unreadable(claim, doom)  # it comes no further back either: the rest stays owed
         plan, inputs = opened.plan, opened.inputs
         execution, journal = self._execution(plan, row.run_id, claim, codec, row.state)
+        execution.doom = doom
         execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:
             execution.deadline_at = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
@@ -446,6 +451,14 @@ class DurableRuns:
         if cancelled is not None:
             execution.note_cancel(cancelled)
         return await self._executing(claim, journal, execution.resume(inputs, restore))
+
+    def _doom(self, claim: Claim) -> RecoveriesExhausted | None:
+        """Why a run that lost its process too often without getting further is to fail; None if it did not."""
+        if claim.recoveries <= self.settings.max_recoveries:
+            return None
+        error = RecoveriesExhausted(claim.run_id, claim.recoveries)
+        note(logger, logging.ERROR, "recoveries_exhausted", str(error), run_id=claim.run_id)
+        return error
 
     async def _end_unreadable(self, claim: Claim, error: Exception) -> Outcome[Any]:
         """Nobody here can go on with it: it ends with the real reason, and who waits is told."""

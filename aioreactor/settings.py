@@ -24,7 +24,7 @@ class Settings:
     ``redis_url`` makes runs durable: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://`` or
     ``redis+cluster://``. ``key_prefix`` names the key space, ``queue`` arq's queue (its own default: ``arq:queue``),
     ``store_retry_for`` bounds the retries of one command, ``lease_ttl`` (at least 1) is how long a dead process keeps
-    its runs, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the largest value of a step;
+    its runs, ``max_recoveries`` how often in a row a run may lose its process without getting further, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the largest value of a step;
     ``cipher`` encrypts marked fields.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
@@ -34,6 +34,7 @@ class Settings:
     queue: str | None = None
     store_retry_for: float = 10.0
     lease_ttl: float = 30.0
+    max_recoveries: int = 10
     retention: float = 86400.0
     max_value_bytes: int = 1024 * 1024
     cipher: Any = None
@@ -54,6 +55,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.lease_ttl < 1:
             raise ValueError(f"lease_ttl={self.lease_ttl}: the shortest lease is 1 s")
+        if self.max_recoveries < 1:
+            raise ValueError(f"max_recoveries={self.max_recoveries}: a run may lose its process once at least")
 
     @classmethod
     def from_environment(cls, **given: Any) -> Settings:
@@ -92,6 +95,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "queue": str,
     "store_retry_for": float,
     "lease_ttl": float,
+    "max_recoveries": int,
     "retention": float,
     "max_value_bytes": int,
     "on_failure": _choice("settle", "cancel"),

@@ -68,6 +68,7 @@ class Execution(Services):
         self.cut_reason = "the run was cancelled"
         self.began_at = self.clock.monotonic()
         self.deadline_at: float | None = None
+        self.doom: AioreactorError | None = None
         self.rollback_limit = math.inf
         self.rollback_scopes: set[CancelScope] = set()
         self._engine_cut = False
@@ -159,6 +160,8 @@ class Execution(Services):
                 await tell()
             ready = start()
             self.watch_deadline(self.state.root)
+            if self.doom is not None:
+                self._meet_doom(self.doom)
             first = self.pick(ready)
             if first is not None:
                 await self._go_on(*first)
@@ -398,6 +401,12 @@ class Execution(Services):
         self._settling.add(scope)
         self.cut_below(scope, f"the deadline of {span:g} s passed")
         self.start_all(self.apply_effects())
+
+    def _meet_doom(self, error: AioreactorError) -> None:
+        """The run was taken up to be failed: nothing starts, and what may have started before counts as cut off."""
+        failed = Failed(error, self.state.root, None)
+        reporting.blame_first_in_flight(self, failed, self.state.root)
+        self.state.fail_scope(self.state.root, failed, always=True)
 
     def _stop_timers(self) -> None:
         for timer in self._timers:

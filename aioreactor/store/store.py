@@ -149,10 +149,11 @@ class RunStore:
                 return Refused(reply.values[0].decode())
             case "MISSING":
                 return Missing()
-        ver, fence, after = reply.values[:3]
+        ver, fence, after, _, recoveries = reply.values[:5]
         claim = Claim(run_id, token, ver=ver, fence=fence, ttl_ms=ttl_ms, asked_at=asked_at, keys=keys)
+        claim.recoveries = recoveries
         if reply.word == "MOVED":
-            created_ms, labels = reply.values[4:]
+            created_ms, labels = reply.values[5:]
             await self._list(run_id, created_ms, ver, labels.decode(), after.decode(), live_in_ms=ttl_ms)
         return claim
 

@@ -246,12 +246,13 @@ def made(gates: Gates) -> Iterator[type[WorkerSettings]]:
 
 def test_a_settings_class_has_both_parts(made: type[WorkerSettings]) -> None:
     given = vars(made)
-    assert [getattr(f, "name", None) or f.__name__ for f in given["functions"]] == ["own", payload.CARRY]
+    assert [getattr(f, "name", None) or f.__name__ for f in given["functions"]] == ["own", payload.CARRY, payload.UNREADABLE]
     assert [job.name for job in given["cron_jobs"]] == [payload.SWEEP]
     assert (given["queue_name"], given["health_check_interval"]) == ("q", 5)
     assert shown(made.url) == "redis://h:1/2"
-    [carry] = made.service.functions()
+    carry, unreadable = made.service.functions()
     assert (carry.timeout_s, carry.keep_result_s, carry.max_tries) == (30, 0, 1_000_000)
+    assert (unreadable.timeout_s, unreadable.keep_result_s, unreadable.max_tries) == (30, None, 1_000_000)
     [tick] = made.service.cron_jobs()
     assert (tick.unique, tick.keep_result_s, tick.max_tries) == (True, 0, 1)
 
