@@ -24,8 +24,9 @@ class Settings:
     ``redis_url`` makes runs durable: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://`` or
     ``redis+cluster://``. ``key_prefix`` names the key space, ``queue`` arq's queue (its own default: ``arq:queue``),
     ``store_retry_for`` bounds the retries of one command, ``lease_ttl`` (at least 1) is how long a dead process keeps
-    its runs, ``max_recoveries`` how often in a row a run may lose its process without getting further, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the largest value of a step;
-    ``cipher`` encrypts marked fields.
+    its runs, ``max_recoveries`` how often in a row a run may lose its process without getting further, ``retention``
+    how long a run that ended is kept, ``max_value_bytes`` the largest value of a step; ``cipher`` encrypts marked
+    fields.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
 

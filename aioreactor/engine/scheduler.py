@@ -54,6 +54,7 @@ class Execution(Services):
         "cut_reason",
         "cutting",
         "deadline_at",
+        "doom",
         "interrupted",
         "rollback_limit",
         "rollback_scopes",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import aioreactor
-from aioreactor import Context, Failure, Reactor, RecoveriesExhausted, Settings, compose, map_each, value
+from aioreactor import Failure, Reactor, RecoveriesExhausted, Settings, compose, map_each, value
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
 from tests.integration.durable.test_recovery import Chain, begun, lost
 
@@ -38,7 +38,7 @@ async def dies_in(place: Place, path: str, run_id: str = "x", **options: Any) ->
     """Somebody takes the run up, and dies in this body, undo or compensate."""
     gate = Gate()
     behave[path] = gate
-    async with place.another(**options):
+    async with asyncio.timeout(30), place.another(**options):
         sweeping = asyncio.create_task(aioreactor.sweep())
         reached = asyncio.create_task(gate.reached.wait())
         await asyncio.wait({sweeping, reached}, return_when=asyncio.FIRST_COMPLETED)
@@ -80,7 +80,7 @@ async def test_progress_begins_the_count_anew(place: Place) -> None:
     for path in ("a", "b", "b", "c", "c"):
         await dies_in(place, path, max_recoveries=2)
     assert await place.sweep_elsewhere(max_recoveries=2) == ["x"]
-    assert ledger == ["do:a"] * 2 + ["do:b"] * 2 + ["do:c"] * 3 or ledger[-1] == "do:c"
+    assert ledger == ["do:a"] * 3 + ["do:b"] * 3 + ["do:c"] * 3
     assert (await aioreactor.runs.find("x")).status == "completed"
 
 
@@ -91,8 +91,7 @@ async def test_a_rollback_that_comes_no_further_ends_and_the_rest_stays_owed(pla
     task = asyncio.create_task(Chain.with_options(run_id="x").run())
     await gate.reached.wait()
     await place.do("HSET", place.store.space.run("x"), "token", "dead")
-    gate.open.set()
-    await asyncio.wait({task})
+    await lost(task, gate)
     await place.lapse("x")
     behave.clear()
     for _ in range(2):
@@ -115,7 +114,8 @@ async def test_a_forward_poison_leaves_its_rollback_the_whole_bound(place: Place
     assert ledger == ["do:a", "do:b", "do:b", "comp:b", "undo:a", "undo:a"]
     found = await aioreactor.runs.find("x")
     assert isinstance(found.outcome, Failure)
-    assert isinstance(found.outcome.error, RecoveriesExhausted) or "RecoveriesExhausted" in found.outcome.error_type
+    assert isinstance(found.outcome.error, RecoveriesExhausted)
+    assert found.outcome.rollback_failures == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,11 @@ async def test_a_forward_poison_leaves_its_rollback_the_whole_bound(place: Place
     [
         (Wide, "left", {"do:a", "do:left", "do:right", "undo:right", "comp:left", "undo:a"}),
         (Nested, "inner.t2", {"do:inner.t1", "do:inner.t2", "comp:inner.t2", "undo:inner.t1"}),
-        (Nested, "m[0].e1", {"do:inner.t1", "do:inner.t2", "do:m[0].e1", "comp:m[0].e1", "undo:inner.t2", "undo:inner.t1"}),
+        (
+            Nested,
+            "m[0].e1",
+            {"do:inner.t1", "do:inner.t2", "do:m[0].e1", "comp:m[0].e1", "undo:inner.t2", "undo:inner.t1"},
+        ),
     ],
 )
 async def test_poison_at_any_depth(place: Place, reactor: Any, path: str, expected: set[str]) -> None:
@@ -162,5 +166,3 @@ def test_the_bound_is_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
         Settings(max_recoveries=0)
     monkeypatch.setenv("AIOREACTOR_MAX_RECOVERIES", "3")
     assert Settings.from_environment().max_recoveries == 3
-
-
