@@ -140,6 +140,8 @@ def cancelled_outcome(ex: Execution) -> Failure:
 
 
 async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
+    if ex.lost is not None:
+        return  # lost or handed back on the way: it has not ended, and somebody else ends it
     if ex.state.recording:
         await ex.close(outcome)
     await ex.sent()

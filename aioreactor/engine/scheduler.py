@@ -456,6 +456,8 @@ class Execution(Services):
             event = _LOSSES.get(type(error), "run_handed_back")
             note(logger, logging.WARNING, event, str(error), run_id=self.state.run_id)
             self._shut_down()
+            for running in self.rollback_scopes:
+                running.cancel()
 
     def unkept(self, error: Exception) -> None:
         """A part of a checkpoint cannot be kept as it is: the run fails, and rolls back."""

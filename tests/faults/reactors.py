@@ -291,6 +291,20 @@ class Late(Reactor, deadline=0.3):
     c = noted(after=[b], then=waits)
 
 
+class HandedBack(Reactor):
+    """Its worker ends in ``b``."""
+
+    a = noted()
+    b = noted(after=[a], then=lambda ctx: _leaves(ctx))
+    c = noted(after=[b])
+
+
+class HandedBackInUndo(Reactor):
+    a = noted()
+    b = noted(after=[a], undo_too=lambda ctx: _leaves(ctx))
+    c = noted(after=[b], then=breaks)
+
+
 class Pauses(Reactor):
     """Its process stops in ``b``."""
 
@@ -343,6 +357,14 @@ def _fails_and_stops_soon(ctx: Context) -> None:
 
 
 STOPPING = False
+LEAVING = False
+
+
+async def _leaves(ctx: Context) -> None:
+    """Its worker is told to end while it is at work."""
+    if LEAVING:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(3600)
 
 
 async def _stop(ctx: Context) -> None:
