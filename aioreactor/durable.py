@@ -200,8 +200,14 @@ class DurableRuns:
         self, claim: Claim, journal: RunJournal, work: Coroutine[Any, Any, Outcome[Any]]
     ) -> Outcome[Any]:
         try:
+            try:
+                await journal.check()  # the process may have slept since it took the run
+            except OwnershipLost as error:
+                self._executing_here[claim.run_id].lose(error)
+                raise
             return await work
         finally:
+            work.close()
             self._executing_here.pop(claim.run_id, None)
             journal.let_go()
 
@@ -354,8 +360,10 @@ class DurableRuns:
             claim = await self._take(run_id)
             if claim is not None:
                 await self._carry(claim)
-        except (PlanChanged, OwnershipLost, HandedBack) as error:
+        except PlanChanged as error:
             note(logger, logging.WARNING, "run_left", str(error), run_id=run_id, delivery=delivery)
+        except (OwnershipLost, HandedBack):
+            pass  # whoever noticed has said so, once
         except Exception as error:
             note(logger, logging.ERROR, "carry_failed", repr(error), run_id=run_id, delivery=delivery)
 
@@ -378,7 +386,9 @@ class DurableRuns:
         """Go on with a run, whatever comes of it; whether it was this process that did."""
         try:
             return await self.recover(run_id) is not None
-        except (PlanChanged, OwnershipLost, DefinitionError) as error:
+        except OwnershipLost:
+            return False  # whoever noticed has said so, once
+        except (PlanChanged, DefinitionError) as error:
             note(logger, logging.WARNING, "run_left_alone", str(error), run_id=run_id)
             return False
 
@@ -426,7 +436,11 @@ class DurableRuns:
     async def _resume(
         self, claim: Claim, fate: Fate | None, cancelled: asyncio.CancelledError | None = None
     ) -> Outcome[Any]:
-        record, cancelled_now = await despite_cancel(self.store.load(claim))
+        try:
+            record, cancelled_now = await despite_cancel(self.store.load(claim))
+        except OwnershipLost as error:
+            note(logger, logging.WARNING, "run_left", str(error), run_id=claim.run_id)
+            raise
         cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
         try:

@@ -143,6 +143,12 @@ class Field:
         given = {"what": "work", "run_id": "", "queue": self.queue(), "sweep": 1, **order}
         return Worker(zygote, {**self.base, **given})
 
+    async def commands(self, run_id: str) -> int:
+        """About how many commands of the store it takes a worker to bring this run to its end."""
+        assert self.runtime.durable is not None
+        row = await self.runtime.durable.store.peek(run_id)
+        return 8 + (row.ver if row is not None else 0)
+
     async def passed(self) -> list[str]:
         """The steps that the last victim came by which was not killed."""
         found = [step.decode() for step in await self.do("LRANGE", f"{self.base['ledger']}.passed", 0, -1)]
