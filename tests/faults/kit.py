@@ -110,7 +110,7 @@ class Field:
     async def __aenter__(self) -> Field:
         self.runtime = runtime_of(self.base)
         await self.runtime.__aenter__()
-        self.ledger = reactors.Ledger(self.url, self.base["ledger"])
+        self.ledger = reactors.Ledger(self.base.get("ledger_url", self.url), self.base["ledger"])
         reactors.use(self.ledger)
         return self
 
@@ -132,7 +132,10 @@ class Field:
         return f"{self.prefix}.queue{name}"
 
     async def enqueue(self, reactor: str, run_id: str, queue: str = "") -> RunHandle[Any]:
-        return await reactors.ALL[reactor].with_options(run_id=run_id, queue=self.queue(queue)).enqueue()
+        handle: RunHandle[Any] = await (
+            reactors.ALL[reactor].with_options(run_id=run_id, queue=self.queue(queue)).enqueue()
+        )
+        return handle
 
     async def ring(self, run_ids: Iterable[str], queue: str = "", **more: Any) -> None:
         assert self.runtime.durable is not None

@@ -91,9 +91,9 @@ async def test_a_caller_dies_at_each_point(at: Ward, name: str) -> None:
 
 async def test_who_enqueues_dies_at_each_point(at: Ward) -> None:
     """Once created it is executed, although nobody rang for it."""
-    order = {"reactor": "Chain", "what": "enqueue", "queue": at.field.queue()}
+    order: dict[str, Any] = {"reactor": "Chain", "what": "enqueue", "queue": at.field.queue()}
     await at.rehearse([*BEGIN, "ring"], **order)
-    ids, missing = ["rehearsal"], []
+    ids, missing = ["rehearsal"], list[str]()
     for point in every_point(*BEGIN, "ring"):
         run_id = slug(f"enqueued at {point}")
         await at.kill(point, run_id, **order)
@@ -114,7 +114,7 @@ EARLY = {"announce 1 before", "create 1 before"}
 @pytest.mark.parametrize("name", PATHS)
 async def test_a_worker_dies_at_each_point(at: Ward, name: str) -> None:
     status, steps = PATHS[name]
-    order = {"what": "work", "queue": at.field.queue("-victims")}
+    order: dict[str, Any] = {"what": "work", "queue": at.field.queue("-victims")}
     await at.field.enqueue(name, "rehearsal", "-victims")
     expected = await at.rehearse([*TAKE, *steps], burst=True, **order)
     ids = []
@@ -129,7 +129,7 @@ async def test_a_worker_dies_at_each_point(at: Ward, name: str) -> None:
 @pytest.mark.parametrize("name", ["HandedBack", "HandedBackInUndo"])
 async def test_a_worker_dies_while_it_hands_back(at: Ward, name: str) -> None:
     steps = [*TAKE, "checkpoint"] if name == "HandedBack" else [*TAKE, *FORWARD, "list", "checkpoint"]
-    order = {"what": "work", "queue": at.field.queue("-victims"), "leaving": True}
+    order: dict[str, Any] = {"what": "work", "queue": at.field.queue("-victims"), "leaving": True}
     await at.field.enqueue(name, "rehearsal", "-victims")
     await at.rehearse([*steps, "let go", "ring"], **order)
     ids = []
@@ -159,7 +159,7 @@ async def test_one_that_takes_over_dies_at_each_point(at: Ward, where: str) -> N
     """The third process finishes what two have died of; each may have left one body in flight."""
     name, line, rest = TAKEN_OVER[where]
     expected = ["do:a", "do:b", "do:c", *(["comp:c", "undo:b", "undo:a"] if name == "ChainFails" else [])]
-    order = {"what": "work", "queue": at.field.queue("-victims")}
+    order: dict[str, Any] = {"what": "work", "queue": at.field.queue("-victims")}
     points = some(every_point(*TAKE_OVER, *rest))
     ids = [slug(f"{name} at {point}") for point in points]
     for run_id in ["rehearsal", *ids]:
@@ -177,7 +177,7 @@ async def test_one_that_takes_over_dies_at_each_point(at: Ward, where: str) -> N
 async def test_who_sweeps_dies_at_each_point(at: Ward) -> None:
     """What was told to a sweeper that died is told to another one, half a minute later."""
     ids = []
-    order = {"what": "sweep for workers", "queue": at.field.queue()}
+    order: dict[str, Any] = {"what": "sweep for workers", "queue": at.field.queue()}
     for point in every_point("claim", "look", "ring"):
         ids.append(slug(f"swept at {point}"))
         assert await at.field.victim(ids[-1], reactor="Chain", line=1) == KILLED

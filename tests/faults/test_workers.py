@@ -63,15 +63,21 @@ async def test_a_worker_that_slept_beyond_its_lease_writes_nothing(
     assert await ward.ledger.lines("x") == lines
     check_run(lines, found["x"], ENDS.get(name, FAILS))
     lines_told = [line for line in log.read_text().splitlines() if "run_id=x" in line]
-    assert ["run_handed_back" in line if leaving else "ownership_lost" in line for line in lines_told] == [True], lines_told
+    assert ["run_handed_back" in line if leaving else "ownership_lost" in line for line in lines_told] == [True], (
+        lines_told
+    )
     assert "Traceback" not in log.read_text()
     assert "carry_failed" not in log.read_text()
+
+
+def _says(log: Path, text: str) -> bool:
+    return text in log.read_text()
 
 
 async def said(log: Path, text: str) -> None:
     """Wait until a process has logged this: it writes to a file, which nobody can wait for but by looking."""
     async with asyncio.timeout(15):
-        while text not in log.read_text():
+        while not _says(log, text):
             await asyncio.sleep(0.01)
 
 
@@ -103,9 +109,7 @@ async def test_a_body_that_slept_beyond_its_lease_is_cut_off_before_it_does_more
     assert log.read_text().count("ownership_lost") == 1
 
 
-async def test_a_worker_that_rings_late_changes_nothing(
-    ward: Field, clinic: list[Zygote], tmp_path: Path
-) -> None:
+async def test_a_worker_that_rings_late_changes_nothing(ward: Field, clinic: list[Zygote], tmp_path: Path) -> None:
     """Its ring for a run that has ended since is delivered, and comes to nothing."""
     await ward.enqueue("HandedBack", "x", "-sleeper")
     sleeper = ward.worker(
@@ -140,7 +144,9 @@ async def test_a_thousand_runs_delivered_twice_late_and_in_disorder(
     workers = [ward.worker(zygote, log=str(log)) for zygote, log in zip(clinic, logs, strict=True)]
     shuffled = dice.sample(ids, len(ids))
     for place in range(0, len(ids), 50):
-        await ward.ring(shuffled[place : place + 50], due_ms=dice.choice([None, 5, 100, 400]), chunk=dice.choice([1, 7]))
+        await ward.ring(
+            shuffled[place : place + 50], due_ms=dice.choice([None, 5, 100, 400]), chunk=dice.choice([1, 7])
+        )
     found = await ward.ended(ids, 120)
     async with asyncio.timeout(60):
         while await ward.do("ZCARD", ward.queue()):
@@ -190,7 +196,7 @@ async def test_a_reply_to_a_worker_is_lost(ward: Field, clinic: list[Zygote], na
     """It was applied, so it is not applied again: no body runs twice."""
     expected: list[str] = []
     number, stride = (0, 1) if DEEP else (RANDOM.randrange(3), 3)
-    ids = []
+    ids: list[str] = []
     while not ids or number < await ward.commands(ids[-1]):
         ids.append(f"x{number}")
         await ward.enqueue(name, ids[-1])

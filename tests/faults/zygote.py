@@ -21,7 +21,7 @@ from aioreactor.jobs.worker import create_worker
 from aioreactor.store.calls import Call
 from aioreactor.store.client import StoreClient
 from aioreactor.store.store import RunStore
-from tests.faults import reactors
+from tests.faults import reactors, typed
 from tests.faults.points import Fate
 
 
@@ -66,7 +66,7 @@ async def act(order: dict[str, Any]) -> None:
     hook: Any = Killer(order.get("before"), order.get("after"), order.get("lose"))
     if "point" in order:
         hook = Fate(order["point"], order.get("act", "kill"))
-    ledger = reactors.Ledger(order["url"], order["ledger"], die_after=order.get("line"))
+    ledger = reactors.Ledger(order.get("ledger_url", order["url"]), order["ledger"], die_after=order.get("line"))
     reactors.use(ledger)
     reactors.STOPPING = order.get("stopping", False)
     reactors.LEAVING = order.get("leaving", False)
@@ -119,6 +119,7 @@ async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger, runtim
 
 
 def main() -> None:
+    assert typed.Typed.plan.nodes  # workers find it, since it is imported
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()

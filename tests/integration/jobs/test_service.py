@@ -101,9 +101,9 @@ async def test_a_job_that_cannot_be_read_is_carried_by_its_id(
     assert (await sweep(resting, queue, 10)).rung == 2
     await garbled(stage)
     settings = worker_settings(carrier=gates, queue=stage.queue_name, queue_url=stage.url, shutdown_grace=0)
-    options = {"burst": True, "handle_signals": False, "poll_delay": 0, "cron_jobs": []}
+    options: dict[str, Any] = {"burst": True, "handle_signals": False, "poll_delay": 0, "cron_jobs": []}
     if kind is StockWorker:
-        worker = StockWorker(**{**get_kwargs(dict(vars(settings))), **options})
+        worker: StockWorker = StockWorker(**{**get_kwargs(dict(vars(settings))), **options})
         await worker.async_run()
     else:
         gates.open("a")
