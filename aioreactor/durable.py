@@ -452,7 +452,9 @@ class DurableRuns:
             return await self._end_unreadable(claim, error)
         doom = self._doom(claim)
         if doom is not None and (row.failure or row.status == "rolling_back"):
-            return await self._end_unreadable(claim, doom)  # it comes no further back either: the rest stays owed
+            # It comes no further back either: what is left stays owed.
+            doom.__cause__ = opened.fate.error if opened.fate is not None else None
+            return await self._end_unreadable(claim, doom)
         plan, inputs = opened.plan, opened.inputs
         execution, journal = self._execution(plan, row.run_id, claim, codec, row.state)
         execution.doom = doom

@@ -156,7 +156,7 @@ def test_a_deserializer_of_the_users_is_used_and_guarded(gates: Gates) -> None:
     ("job_id", "run_id"),
     [
         (payload.swept_job_id("a:b", "7"), "a:b"),
-        (payload.new_job_id(), None),
+        ("aioreactor.run:8f-0", None),
         ("aioreactor.swept:x", None),
         ("other:a:1", None),
     ],
