@@ -200,6 +200,22 @@ class OwnershipLost(AioreactorError):
         super().__init__(f"run {run_id} belongs to another execution now: {reason}")
 
 
+class RecoveriesExhausted(AioreactorError):
+    """A run lost its process again and again without getting any further, as when a body kills whoever executes it.
+
+    The run ended ``failed``. What had completed was rolled back, unless the rollback itself was what came no further:
+    then ``runs.undo`` tries the rest again.
+    """
+
+    def __init__(self, run_id: str, recoveries: int) -> None:
+        self.run_id = run_id
+        self.recoveries = recoveries
+        super().__init__(
+            f"run {run_id} was taken over {recoveries} times in a row from processes that died or stood still, and "
+            "came no further (max_recoveries)"
+        )
+
+
 class StoreRequired(AioreactorError):
     """Something was asked for that only works with a Redis store. Raised before anything has run.
 

@@ -30,7 +30,8 @@ class Settings:
     ``store_retry_for`` bounds the retries of one command, ``lease_ttl`` (at least 1) is how long a dead process keeps
     its runs, ``lease_thread`` keeps the leases of an event loop that stands still, for up to ``lease_thread_limit``
     (ten times ``lease_ttl``), ``wait_replicas`` makes a write wait until so many replicas have it, for up to
-    ``wait_replicas_timeout`` (at most 3), ``retention`` how long a run that ended is kept, ``max_value_bytes`` the
+    ``wait_replicas_timeout`` (at most 3), ``max_recoveries`` how often in a row a run may lose its process
+    without getting further, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the
     largest value of a step; ``cipher`` encrypts marked fields.
     In a worker, a run of which nothing but waits is left is parked when they last longer than ``park_after``.
     ``rate_limits`` gives limits to the names of `RateLimit`: ``{"stripe": {"second": 3, "minute": 100}}``.
@@ -48,6 +49,7 @@ class Settings:
     lease_thread_limit: float | None = None
     wait_replicas: int = 0
     wait_replicas_timeout: float = 1.0
+    max_recoveries: int = 10
     retention: float = 86400.0
     max_value_bytes: int = 1024 * 1024
     cipher: Any = None
@@ -69,6 +71,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.lease_ttl < 1:
             raise ValueError(f"lease_ttl={self.lease_ttl}: the shortest lease is 1 s")
+        if self.max_recoveries < 1:
+            raise ValueError(f"max_recoveries={self.max_recoveries}: a run may lose its process once at least")
         for name, limits in self.rate_limits.items():
             try:
                 check_limits(limits)
@@ -141,6 +145,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "lease_thread_limit": float,
     "wait_replicas": int,
     "wait_replicas_timeout": float,
+    "max_recoveries": int,
     "retention": float,
     "max_value_bytes": int,
     "on_failure": _choice("settle", "cancel"),

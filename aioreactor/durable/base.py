@@ -141,12 +141,18 @@ class Base:
         self, claim: Claim, journal: RunJournal, queue: str, work: Coroutine[Any, Any, Outcome[Any]]
     ) -> Outcome[Any]:
         try:
+            try:
+                await journal.check()  # the process may have slept since it took the run
+            except OwnershipLost as error:
+                self._executing_here[claim.run_id].lose(error)
+                raise
             return await work
         except HandedBack:
             if claim.open:
                 await despite_cancel(journal.hand_back())
             raise
         finally:
+            work.close()
             execution = self._executing_here.pop(claim.run_id, None)
             journal.let_go()
             if execution is not None and isinstance(execution.lost, Detached):

@@ -19,6 +19,7 @@ from aioreactor.errors import (
     NotResumable,
     OwnershipLost,
     PlanChanged,
+    RecoveriesExhausted,
     RunNotFound,
     SerializationError,
     UnknownReactor,
@@ -78,8 +79,10 @@ class Taking(Base):
             claim = await self._take(run_id)
             if claim is not None:
                 await self._carry(claim)
-        except (PlanChanged, OwnershipLost, HandedBack) as error:
+        except PlanChanged as error:
             note(logger, logging.WARNING, "run_left", str(error), run_id=run_id, delivery=delivery)
+        except (OwnershipLost, HandedBack):
+            pass  # whoever noticed has said so, once
         except Exception as error:
             note(logger, logging.ERROR, "carry_failed", repr(error), run_id=run_id, delivery=delivery)
 
@@ -102,7 +105,9 @@ class Taking(Base):
         """Go on with a run, whatever comes of it; whether it was this process that did."""
         try:
             return await self.recover(run_id) is not None
-        except (PlanChanged, OwnershipLost, DefinitionError) as error:
+        except OwnershipLost:
+            return False  # whoever noticed has said so, once
+        except (PlanChanged, DefinitionError) as error:
             note(logger, logging.WARNING, "run_left_alone", str(error), run_id=run_id)
             return False
 
@@ -158,7 +163,11 @@ class Taking(Base):
         *,
         park_after: float | None = None,
     ) -> Outcome[Any]:
-        record, cancelled_now = await despite_cancel(self.store.load(claim))
+        try:
+            record, cancelled_now = await despite_cancel(self.store.load(claim))
+        except OwnershipLost as error:
+            note(logger, logging.WARNING, "run_left", str(error), run_id=claim.run_id)
+            raise
         cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
         try:
@@ -168,10 +177,15 @@ class Taking(Base):
             raise
         except (UnknownReactor, SerializationError) as error:
             return await self._end_unreadable(claim, error)
+        doom = self._doom(claim)
+        if doom is not None and (row.failure or row.status == "rolling_back"):
+            # It comes no further back either: what is left stays owed.
+            doom.__cause__ = opened.fate.error if opened.fate is not None else None
+            return await self._end_unreadable(claim, doom)
         plan, inputs = opened.plan, opened.inputs
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state, row.durability)
-        execution.park_after = park_after
+        execution.doom, execution.park_after = doom, park_after
         execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:
             execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
@@ -183,6 +197,14 @@ class Taking(Base):
         fate = fate or opened.fate
         restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet)
         return await self._executing(claim, journal, row.queue, execution.resume(inputs, restore))
+
+    def _doom(self, claim: Claim) -> RecoveriesExhausted | None:
+        """Why a run that lost its process too often without getting further is to fail; None if it did not."""
+        if claim.recoveries <= self.settings.max_recoveries:
+            return None
+        error = RecoveriesExhausted(claim.run_id, claim.recoveries)
+        note(logger, logging.ERROR, "recoveries_exhausted", str(error), run_id=claim.run_id)
+        return error
 
     async def _end_unreadable(self, claim: Claim, error: Exception) -> Outcome[Any]:
         """Nobody here can go on with it: it ends with the real reason, and who waits is told."""

@@ -58,7 +58,7 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     while ex.interrupted is None and ex.lost is None and (action := next_action(scope, undo=undo)) is not None:
         failure = await _perform(ex, action, limit)
         if ex.interrupted is not None or ex.lost is not None:
-            break
+            break  # it stays owed: whoever goes on calls it again
         done(action)
         ex.state.rolled(action.scope, action.index, undone=action.kind != "compensate", complete=failure is None)
         if failure is not None:
@@ -132,7 +132,7 @@ async def _perform(ex: Execution, action: Action, limit: float) -> RollbackFailu
         await _call(ex, action, attempt, limit)
     except _Incomplete as problem:
         failure = _failure(ex, action, problem)
-    if ex.interrupted is not None:
+    if ex.interrupted is not None or ex.lost is not None:
         return failure
     if compensating:
         finished: Any = partial(_tell, ex, scope, limit, "on_compensate_finish", events.CompensateFinished)

@@ -61,6 +61,7 @@ class Execution(Services):
         "cancelled",
         "cut_reason",
         "cutting",
+        "doom",
         "interrupted",
         "leaving",
         "park_after",
@@ -76,6 +77,7 @@ class Execution(Services):
         self.interrupted: BaseException | None = None
         self.cut_reason = "the run was cancelled"
         self.began_at = self.clock.monotonic()
+        self.doom: AioreactorError | None = None
         self.rollback_limit = math.inf
         self.rollback_scopes: set[CancelScope] = set()
         self._engine_cut = False
@@ -175,6 +177,8 @@ class Execution(Services):
                 await tell()
             ready = start()
             self.watch_deadline(self.state.root)
+            if self.doom is not None:
+                self._meet_doom(self.doom)
             first = self.pick(self._without_waits(ready))
             if first is not None:
                 await self._go_on(*first)
@@ -490,6 +494,12 @@ class Execution(Services):
         self.cut_below(scope, f"the deadline of {span:g} s passed")
         self.start_all(self.apply_effects())
 
+    def _meet_doom(self, error: AioreactorError) -> None:
+        """The run was taken up to be failed: nothing starts, and what may have started before counts as cut off."""
+        failed = Failed(error, self.state.root, None)
+        reporting.blame_first_in_flight(self, failed, self.state.root)
+        self.state.fail_scope(self.state.root, failed, always=True)
+
     def _stop_timers(self) -> None:
         for timer in self._timers:
             timer.cancel()
@@ -540,6 +550,8 @@ class Execution(Services):
             event = _LOSSES.get(type(error), "run_handed_back")
             note(logger, logging.WARNING, event, str(error), run_id=self.state.run_id)
             self._shut_down()
+            for running in self.rollback_scopes:
+                running.cancel()
 
     def unkept(self, error: Exception) -> None:
         """A part of a checkpoint cannot be kept as it is: the run fails, and rolls back."""

@@ -22,6 +22,9 @@ CARRY = "aioreactor.carry"
 SWEEP = "cron:aioreactor.sweep"
 """Name of the cron job that sweeps."""
 
+UNREADABLE = "aioreactor.unreadable"
+"""Name of the function that gets the jobs whose bodies nobody can read."""
+
 RUNG = "aioreactor.run"
 SWEPT = "aioreactor.swept"
 
@@ -54,6 +57,10 @@ class NotPlain(ValueError):
     """A job's arguments are more than plain data; the text says what to do."""
 
 
+class Unreadable(ValueError):
+    """The body of a user's own job cannot be read; arq's log and result of that job say why."""
+
+
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _HARMLESS:
@@ -75,6 +82,25 @@ def loads_plain(data: bytes) -> dict[str, Any]:
     return job
 
 
+def never_failing(loads: Loads) -> Loads:
+    """``loads``, but what it cannot read becomes a job for the function `UNREADABLE`, which is told why.
+
+    arq drops a job that its deserializer fails for, and tells nobody; so a run would wait for the sweeper, whose ring
+    is read by the same deserializer.
+    """
+
+    def load(data: bytes) -> dict[str, Any]:
+        try:
+            job = loads(data)
+            # What arq looks up.
+            _ = job["t"], job["f"], job["a"], job["k"], job["et"]
+        except Exception as error:
+            return {"t": None, "f": UNREADABLE, "a": (f"{type(error).__name__}: {error}",), "k": {}, "et": 0}
+        return job
+
+    return load
+
+
 def dumps_plain(job: dict[str, Any]) -> bytes:
     """A job as arq's workers expect it by default."""
     return pickle.dumps(job, PROTOCOL)
@@ -91,6 +117,13 @@ def new_job_id() -> str:
 def swept_job_id(run_id: str, loss: str) -> str:
     """The id of the one job that rings for this loss of a run."""
     return f"{SWEPT}:{run_id}:{loss}"
+
+
+def swept_run_id(job_id: str) -> str | None:
+    """The run that a job of the sweeper's rings for, by its id alone; None for any other job."""
+    if not job_id.startswith(f"{SWEPT}:"):
+        return None
+    return job_id.removeprefix(f"{SWEPT}:").rpartition(":")[0] or None
 
 
 def is_ours(job_id: bytes) -> bool:

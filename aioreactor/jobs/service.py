@@ -81,7 +81,9 @@ class WorkerService:
     def functions(self) -> list[Function]:
         """The job functions, for the ``functions`` of a worker."""
         carry = func(self.carry, name=payload.CARRY, timeout=JOB_TIMEOUT, keep_result=0, max_tries=MAX_TRIES)
-        return [carry]
+        # Results are kept as the worker keeps them: a user's own job whose body cannot be read ends here too.
+        unreadable = func(self.unreadable, name=payload.UNREADABLE, timeout=JOB_TIMEOUT, max_tries=MAX_TRIES)
+        return [carry, unreadable]
 
     def cron_jobs(self) -> list[CronJob]:
         """The cron jobs, for the ``cron_jobs`` of a worker; one winner per tick over all workers of a queue."""
@@ -125,6 +127,24 @@ class WorkerService:
             await self._deliver(ctx, run_ids, delivery)
         except Exception:
             _log.exception("job %s was dropped: its runs are swept", delivery)
+
+    async def unreadable(self, ctx: dict[Any, Any], reason: str = "") -> None:
+        """The job function for bodies that cannot be read: the sweeper's jobs name their run in their id.
+
+        Raises:
+            Unreadable: The job is a user's own.
+
+        Cancellation: as for `carry`.
+        """
+        delivery = str(ctx.get("job_id", ""))
+        run_id = payload.swept_run_id(delivery)
+        if run_id is not None:
+            _log.error("job %s cannot be read, but its id names its run: %s", delivery, reason)
+            await self.carry(ctx, payload.FORM, [run_id])
+        elif payload.is_ours(delivery.encode()):
+            _log.error("job %s was dropped, its runs are swept: it cannot be read: %s", delivery, reason)
+        else:
+            raise payload.Unreadable(reason)
 
     async def sweep(self, ctx: dict[Any, Any]) -> None:
         """The cron job: see `sweeper.sweep_up`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeGuard, cast
 from urllib.parse import unquote, urlsplit
@@ -113,15 +114,24 @@ def worker_settings(
         "max_jobs": 50,
         # When arq cancels a job that is just being finished, it does not call `on_shutdown` any more: let them end.
         "job_completion_wait": 2,
-        "job_deserializer": payload.loads_plain if "job_serializer" not in options else None,
         "redis_settings": None if "redis_pool" in options else redis_settings(queue.endpoint),
         **options,
+        "job_deserializer": _deserializer(options),
         **hooks(service, options),
         "queue_name": queue.queue_name,
         "functions": [*functions, *service.functions()],
         "cron_jobs": [*cron_jobs, *service.cron_jobs()],
     }
     return type("WorkerSettings", (WorkerSettings,), {**attributes, "service": service, "modules": names, "url": url})
+
+
+def _deserializer(options: dict[str, Any]) -> payload.Loads:
+    """The user's, or the one that fits the jobs; what it cannot read reaches `WorkerService.unreadable`."""
+    given: payload.Loads | None = options.get("job_deserializer")
+    if given is None:
+        # arq's own default, for what the user's serializer writes.
+        given = pickle.loads if options.get("job_serializer") is not None else payload.loads_plain
+    return payload.never_failing(given)
 
 
 def is_carrier(given: Carrier | OpensBacking) -> TypeGuard[Carrier]:

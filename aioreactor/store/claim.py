@@ -69,6 +69,7 @@ class Claim:
         asked: How many requests had been left when the store answered last.
         trusted_until: `time.monotonic` until which nobody else can have taken the run.
         keys: Of the run, where it has keys.
+        recoveries: How often in a row, this time included, the run was taken from somebody who had not let it go.
         lost: Why it is no longer ours; empty while it is, or may be.
         ended: It was released or closed.
     """
@@ -80,6 +81,7 @@ class Claim:
         "keys",
         "lost",
         "outbox",
+        "recoveries",
         "run_id",
         "token",
         "trusted_until",
@@ -106,6 +108,7 @@ class Claim:
         self.fence = fence
         self.ttl_ms = ttl_ms
         self.asked = 0
+        self.recoveries = 0
         self.lost = ""
         self.ended = False
         self.outbox: deque[Write] = deque()

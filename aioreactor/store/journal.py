@@ -195,6 +195,8 @@ class RunJournal:
                     pass
             if not batch.is_empty or self.claim.outbox:
                 await self.store.save(self.claim, batch.changes())
+                # The process may have slept before it read the answer: nothing starts that somebody else has done.
+                await self._hold.check()
         except OwnershipLost:
             raise
         except Exception as error:
@@ -234,6 +236,17 @@ class RunJournal:
                 batch.state = self._known_state = state
                 batch.weight += CHANGE + len(state)
         return unkept
+
+    async def check(self) -> None:
+        """Return if the run is surely still ours; asks the store only if the lease may be over by now.
+
+        Raises:
+            OwnershipLost: it is not ours any more.
+            StoreError: the store could not be asked.
+
+        Cancellation: nothing happens.
+        """
+        await self._hold.check()
 
     def let_go(self) -> None:
         """Keep the lease no longer; what was not closed by now is somebody else's when it ends."""

@@ -81,6 +81,9 @@ class Store(Protocol):
 
         A run that had ended can be taken only with a new status; it then expires no more, and has no outcome.
 
+        The claim tells how often in a row it was taken from somebody who had not let it go (a process that died or
+        stood still), with no step written in between.
+
         Raises:
             ValueError: ``status`` is terminal, or missing where a terminal one is allowed.
 

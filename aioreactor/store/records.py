@@ -116,6 +116,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         lease_ms: When its lease ends or ended; 0 if it was let go.
         deadline_ms: None is none.
         due_ms: Before then nobody is expected to take it; 0 is at once.
+        recoveries: How often in a row it was taken from somebody who had not let it go, without progress in between.
         ended_ms: 0 before it has ended.
         labels: What it is listed by, apart from its status, one a line.
         durability: The level that its start asked for; empty is that of who executes it.
@@ -138,6 +139,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int = 0
     deadline_ms: int | None = None
     due_ms: int = 0
+    recoveries: int = 0
     format: int = FORMAT
     version: str = ""
     fingerprint: str = ""

@@ -13,7 +13,7 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served due_ms queue rest durability"
+    "parent labels seq served due_ms queue rest durability recoveries"
 ).split()
 CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest")
 _changeable = attrgetter(*CHANGEABLE)
@@ -45,6 +45,7 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         lease_ms=number("lease_ms"),
         deadline_ms=deadline_ms or None,
         due_ms=number("due_ms"),
+        recoveries=number("recoveries"),
         format=number("format"),
         version=text("version"),
         fingerprint=text("fingerprint"),

@@ -144,10 +144,11 @@ class RunStore:
                 return Refused(reply.values[0].decode())
             case "MISSING":
                 return Missing()
-        ver, fence, after = reply.values[:3]
+        ver, fence, after, _, recoveries = reply.values[:5]
         claim = Claim(run_id, token, ver=ver, fence=fence, ttl_ms=ttl_ms, asked_at=asked_at, keys=keys)
+        claim.recoveries = recoveries
         if reply.word == "MOVED":
-            created_ms, labels = reply.values[4:]
+            created_ms, labels = reply.values[5:]
             listed = Listed(run_id, created_ms, ver, labels.decode(), after.decode(), ttl_ms)
             await self._index.put_all([listed])
         return claim

@@ -116,11 +116,15 @@ class VolatileStore:
             return Refused(run.status)
         if run.status in TERMINAL:
             run.revive()
+        elif run.token:
+            run.recoveries += 1
         run.ver += 1
         run.status = status or run.status
         run.updated_ms = now_ms
         run.hold(new_token(), owner, now_ms + ttl_ms)
-        return _claim(run, ttl_ms)
+        claim = _claim(run, ttl_ms)
+        claim.recoveries = run.recoveries
+        return claim
 
     async def load(self, claim: Claim) -> RunRecord:
         """All of a run that we hold; see `Store.load`."""

@@ -26,6 +26,7 @@ class VolatileRun:
         self.ended_ms = 0
         self.deadline_ms = now_ms + new.deadline_ms if new.deadline_ms is not None else None
         self.due_ms = now_ms + new.due_ms if new.due_ms else 0
+        self.recoveries = 0
         self.expires_ms: int | None = None
         self.told_until_ms = 0
         self.version, self.fingerprint = new.version, new.fingerprint
@@ -54,6 +55,7 @@ class VolatileRun:
     def revive(self) -> None:
         """It had ended and begins anew."""
         self.outcome, self.ended_ms, self.expires_ms = b"", 0, None
+        self.recoveries = 0
 
     def write(self, changes: Changes, now_ms: int) -> None:
         """A checkpoint."""
@@ -63,6 +65,8 @@ class VolatileRun:
             value = getattr(changes, name)
             if value is not None:
                 setattr(self, name, value)
+        if changes.steps or changes.dropped:
+            self.recoveries = 0
         self.steps.update(changes.steps)
         for path in changes.dropped:
             self.steps.pop(path, None)
@@ -84,6 +88,7 @@ class VolatileRun:
             lease_ms=self.lease_ms,
             deadline_ms=self.deadline_ms,
             due_ms=self.due_ms,
+            recoveries=self.recoveries,
             version=self.version,
             fingerprint=self.fingerprint,
             parent=self.new.parent,

@@ -629,6 +629,46 @@ async def test_a_run_that_is_due_later_is_not_stalled_before(kit: Kit) -> None:
         await kit.store.create("r", NewRun(reactor="A", due_ms=-1))
 
 
+async def test_takeovers_without_progress_are_counted(kit: Kit) -> None:
+    """From somebody who had not let the run go; a step that is written begins the count anew, a status does not."""
+
+    async def lost(claim: Claim) -> Claim:
+        await kit.expire_lease(claim.run_id)
+        return await take(kit, claim.run_id, "running", "rolling_back")
+
+    async def counted(claim: Claim) -> tuple[int, int]:
+        return claim.recoveries, (await row_of(kit)).recoveries
+
+    claim = await held(kit)
+    assert await counted(claim) == (0, 0)
+    claim = await lost(await lost(claim))
+    assert await counted(claim) == (2, 2)
+    await kit.store.save(claim, Changes(status="rolling_back", trace=[b"t"], failure=b"f"))
+    claim = await lost(claim)
+    assert await counted(claim) == (3, 3)
+    await kit.store.release(claim)
+    claim = await take(kit, "r", "rolling_back")
+    assert await counted(claim) == (3, 3), "it was handed over"
+    await kit.store.save(claim, Changes(steps={"a": b"1"}))
+    assert await counted(await lost(claim)) == (1, 1)
+
+
+@pytest.mark.parametrize("progress", [Changes(steps={"b": b"1"}), Changes(dropped=["a"])])
+async def test_progress_and_an_end_count_takeovers_anew(kit: Kit, progress: Changes) -> None:
+    claim = await held(kit)
+    await kit.expire_lease("r")
+    claim = await take(kit, "r", "running")
+    await kit.store.release(claim, progress)
+    assert (await row_of(kit)).recoveries == 0
+    claim = await take(kit, "r", "running")
+    await kit.expire_lease("r")
+    claim = await take(kit, "r", "running")
+    assert claim.recoveries == 1
+    await kit.store.close(claim, "failed", b"", retention_ms=LONG)
+    claim = await take(kit, "r", "failed", status="rolling_back")
+    assert (claim.recoveries, (await row_of(kit)).recoveries) == (0, 0)
+
+
 async def test_a_stalled_run_is_told_to_one_sweeper(kit: Kit) -> None:
     for i in range(10):
         await held(kit, f"r{i}")

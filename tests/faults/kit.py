@@ -7,14 +7,17 @@ import itertools
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aioreactor import RunNotFound, Runtime, runs, sweep
+from aioreactor import RunHandle, RunNotFound, Runtime, runs, sweep
+from aioreactor.jobs.queue import JobQueue
 from aioreactor.snapshots import RunSnapshot
 from aioreactor.store.records import TERMINAL
 from tests.faults import reactors
@@ -67,21 +70,47 @@ class Zygote:
         self.process.stdout.close()
 
 
+class Worker:
+    """A worker process."""
+
+    def __init__(self, zygote: Zygote, order: dict[str, Any]) -> None:
+        self.zygote = zygote
+        self.log = Path(order["log"]) if "log" in order else None
+        self.pid = zygote.start(order)
+        self.waiting = asyncio.ensure_future(asyncio.to_thread(zygote.wait))
+
+    async def end(self) -> None:
+        """Tell it to end, and wait until it has done so well."""
+        os.kill(self.pid, signal.SIGTERM)
+        async with asyncio.timeout(30):
+            assert await self.waiting == 0
+
+    async def __aenter__(self) -> Worker:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is None and not self.waiting.done():
+            await self.end()
+        elif not self.waiting.done():
+            os.kill(self.pid, signal.SIGKILL)
+            await self.waiting
+
+
 class Field:
     """One key space, its victims, and a runtime of this process that takes over from them."""
 
-    def __init__(self, url: str, zygote: Zygote, prefix: str = "") -> None:
+    def __init__(self, url: str, zygote: Zygote, prefix: str = "", **order: Any) -> None:
         self.url = url
         self.zygote = zygote
         self.prefix = prefix or f"f{os.getpid()}-{next(_numbers)}"
-        self.base: dict[str, Any] = {"url": url, "prefix": self.prefix, "ledger": f"{self.prefix}.ledger"}
+        self.base: dict[str, Any] = {"url": url, "prefix": self.prefix, "ledger": f"{self.prefix}.ledger", **order}
         self.runtime: Runtime
         self.ledger: reactors.Ledger
 
     async def __aenter__(self) -> Field:
         self.runtime = runtime_of(self.base)
         await self.runtime.__aenter__()
-        self.ledger = reactors.Ledger(self.url, self.base["ledger"])
+        self.ledger = reactors.Ledger(self.base.get("ledger_url", self.url), self.base["ledger"])
         reactors.use(self.ledger)
         return self
 
@@ -95,6 +124,86 @@ class Field:
         """Let one live to its end; gives its exit code."""
         self.zygote.start({**self.base, "run_id": run_id, **order})
         return await asyncio.to_thread(self.zygote.wait)
+
+    # ------------------------------------------------------------------ workers
+
+    def queue(self, name: str = "") -> str:
+        """The name of a queue of this key space."""
+        return f"{self.prefix}.queue{name}"
+
+    async def enqueue(self, reactor: str, run_id: str, queue: str = "") -> RunHandle[Any]:
+        handle: RunHandle[Any] = await (
+            reactors.ALL[reactor].with_options(run_id=run_id, queue=self.queue(queue)).enqueue()
+        )
+        return handle
+
+    async def ring(self, run_ids: Iterable[str], queue: str = "", **more: Any) -> None:
+        assert self.runtime.durable is not None
+        await JobQueue(self.runtime.durable.client, self.queue(queue)).ring(run_ids, **more)
+
+    def worker(self, zygote: Zygote, **order: Any) -> Worker:
+        """Start a worker process; it serves the queue of the key space and sweeps each second."""
+        given = {"what": "work", "run_id": "", "queue": self.queue(), "sweep": 1, **order}
+        return Worker(zygote, {**self.base, **given})
+
+    async def commands(self, run_id: str) -> int:
+        """About how many commands of the store it takes a worker to bring this run to its end."""
+        assert self.runtime.durable is not None
+        row = await self.runtime.durable.store.peek(run_id)
+        return 8 + (row.ver if row is not None else 0)
+
+    async def passed(self) -> list[str]:
+        """The steps that the last victim came by which was not killed."""
+        found = [step.decode() for step in await self.do("LRANGE", f"{self.base['ledger']}.passed", 0, -1)]
+        await self.do("DEL", f"{self.base['ledger']}.passed")
+        assert found.pop() == "end"
+        return found
+
+    async def ended(self, run_ids: list[str], seconds: float = 30.0) -> dict[str, RunSnapshot]:
+        """Wait until these have ended, whoever ends them; those that were never created are left out."""
+        assert self.runtime.durable is not None
+        store = self.runtime.durable.store
+        found: dict[str, RunSnapshot] = {}
+
+        async def one(run_id: str) -> None:
+            with suppress(RunNotFound):
+                await store.wait_done(run_id)
+                found[run_id] = await runs.find(run_id)
+
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*map(one, run_ids))
+        return found
+
+    async def lapse(self, run_ids: list[str]) -> None:
+        """The leases of these are past."""
+        assert self.runtime.durable is not None
+        for run_id in run_ids:
+            await self.do("HSET", self.runtime.durable.store.space.run(run_id), "lease_ms", 1)
+        await self.make_due()
+
+    async def make_due(self) -> None:
+        """The sweeper's time has come for all runs, also for those that were told to another one."""
+        live = f"{self.prefix}:{{:index}}:live"
+        for run_id in await self.do("ZRANGE", live, 0, -1):
+            await self.do("ZADD", live, "XX", 1, run_id)
+
+    async def dump(self) -> dict[str, bytes]:
+        """Everything under the prefix."""
+        return {key.decode(): await self.do("DUMP", key) for key in sorted(await self.do("KEYS", f"{self.prefix}:*"))}
+
+    async def assert_nothing_is_left(self) -> None:
+        """After all runs are deleted: no key, and what is in queues expires."""
+        async with asyncio.timeout(15):
+            while await self.do("ZCARD", f"{self.prefix}:{{:index}}:live"):
+                await self.make_due()  # entries of runs that were never created
+                assert await sweep(1000) == []
+        assert await self.do("KEYS", f"{self.prefix}:*") == []
+        for job_key in await self.do("KEYS", "arq:*"):
+            assert await self.do("PTTL", job_key) > 0, job_key
+
+    async def delete(self, run_ids: Iterable[str]) -> None:
+        for run_id in run_ids:
+            await runs.delete(run_id)
 
     async def kill_everywhere(self, points: str, prepare: Any = None, **order: Any) -> list[str]:
         """A victim per point, killed there, until one gets through; gives the ids of their runs.

@@ -291,12 +291,42 @@ class Late(Reactor, deadline=0.3):
     c = noted(after=[b], then=waits)
 
 
+class Deadly(Reactor):
+    """Whoever executes ``b`` dies of it."""
+
+    a = noted()
+    b = noted(after=[a], then=lambda ctx: os.kill(os.getpid(), signal.SIGKILL))
+    c = noted(after=[b])
+
+
+class HandedBack(Reactor):
+    """Its worker ends in ``b``."""
+
+    a = noted()
+    b = noted(after=[a], then=lambda ctx: _leaves(ctx))
+    c = noted(after=[b])
+
+
+class HandedBackInUndo(Reactor):
+    a = noted()
+    b = noted(after=[a], undo_too=lambda ctx: _leaves(ctx))
+    c = noted(after=[b], then=breaks)
+
+
 class Pauses(Reactor):
     """Its process stops in ``b``."""
 
     a = noted()
     b = noted(after=[a], then=lambda ctx: _stop(ctx))
     c = noted(after=[b])
+
+
+class PausesThenActs(Reactor):
+    """Its process stops in ``b``, which would do more after its next wait."""
+
+    a = noted()
+    b = noted(after=[a], then=lambda ctx: _stop_then_act(ctx))
+    c = noted(after=[b], then=breaks)
 
 
 class PausesInUndo(Reactor):
@@ -343,6 +373,21 @@ def _fails_and_stops_soon(ctx: Context) -> None:
 
 
 STOPPING = False
+LEAVING = False
+
+
+async def _leaves(ctx: Context) -> None:
+    """Its worker is told to end while it is at work."""
+    if LEAVING:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(3600)
+
+
+async def _stop_then_act(ctx: Context) -> None:
+    await _stop(ctx)
+    if STOPPING:
+        await asyncio.sleep(0.5)  # in which its keeper learns that the run is lost
+        await write(ctx, "late")
 
 
 async def _stop(ctx: Context) -> None:

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
 from contextlib import suppress
 from typing import Any
 
-from aioreactor import OwnershipLost, Runtime, Settings, runs, sweep
+from aioreactor import OwnershipLost, Runtime, Settings, runs, sweep, worker_settings
+from aioreactor.jobs.queue import JobQueue
+from aioreactor.jobs.sweeper import sweep_up
+from aioreactor.jobs.worker import create_worker
 from aioreactor.store.calls import Call
 from aioreactor.store.client import StoreClient
 from aioreactor.store.store import RunStore
-from tests.faults import reactors
+from tests.faults import reactors, typed
+from tests.faults.points import Fate
 
 
 class Killer:
@@ -45,36 +50,63 @@ class Killer:
 
 
 def runtime_of(order: dict[str, Any], hook: Any = None) -> Runtime:
-    level = order.get("durability")
-    settings = Settings(redis_url=order["url"], key_prefix=order["prefix"], lease_ttl=1, durability=level)
+    known = {n: order[n] for n in ("lease_ttl", "max_recoveries", "retention", "durability") if n in order}
+    settings = Settings(redis_url=order["url"], key_prefix=order["prefix"], **{"lease_ttl": 1, **known})
     runtime = Runtime(settings)
     durable = runtime.durable
     assert durable is not None
     durable.client = StoreClient(order["url"], hook=hook)
-    durable.store = RunStore(durable.client, prefix=order["prefix"])
+    durable.store = RunStore(durable.client, prefix=order["prefix"], idle_ms=order.get("idle_ms", 10_000))
     return runtime
 
 
 async def act(order: dict[str, Any]) -> None:
-    hook = Killer(order.get("before"), order.get("after"), order.get("lose"))
-    ledger = reactors.Ledger(order["url"], order["ledger"], die_after=order.get("line"))
+    if "log" in order:
+        logging.basicConfig(filename=order["log"], level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
+    hook: Any = Killer(order.get("before"), order.get("after"), order.get("lose"))
+    if "point" in order:
+        hook = Fate(order["point"], order.get("act", "kill"))
+    ledger = reactors.Ledger(order.get("ledger_url", order["url"]), order["ledger"], die_after=order.get("line"))
     reactors.use(ledger)
     reactors.STOPPING = order.get("stopping", False)
+    reactors.LEAVING = order.get("leaving", False)
     run_id = order["run_id"]
-    async with runtime_of(order, hook):
+    async with runtime_of(order, hook) as runtime:
         try:
-            await do(order, run_id, ledger)
+            await do(order, run_id, ledger, runtime)
         except OwnershipLost:
             await ledger.write(run_id, "end:OwnershipLost")
+    if isinstance(hook, Fate):
+        await ledger.client.execute("RPUSH", f"{ledger.key}.passed", *hook.passed, "end")
     await ledger.aclose()
 
 
-async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger) -> None:
+async def work(order: dict[str, Any], runtime: Runtime) -> None:
+    """Be a worker, until told to end or, with ``burst``, until nothing is left."""
+    assert runtime.durable is not None
+    settings = worker_settings(
+        queue=JobQueue(runtime.durable.client, order["queue"]),
+        queue_url=order["url"],
+        shutdown_grace=order.get("grace", 0),
+        sweep_interval=order.get("sweep"),
+        max_concurrency=order.get("concurrency", 100),
+    )
+    await create_worker(settings, burst=order.get("burst", False)).serve()
+
+
+async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger, runtime: Runtime) -> None:
     what = order.get("what", "run")
     if what == "undo":
         await runs.undo(run_id)
     elif what == "sweep":
         await sweep()
+    elif what == "work":
+        await work(order, runtime)
+    elif what == "sweep for workers":
+        assert runtime.durable is not None
+        await sweep_up(runtime.durable.store, JobQueue(runtime.durable.client, order["queue"]))
+    elif what == "enqueue":
+        await reactors.ALL[order["reactor"]].with_options(run_id=run_id, queue=order["queue"]).enqueue()
     else:
         reactor = reactors.ALL[order["reactor"]].with_options(run_id=run_id)
         task = asyncio.ensure_future(reactor.run())
@@ -87,6 +119,7 @@ async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger) -> Non
 
 
 def main() -> None:
+    assert typed.Typed.plan.nodes  # workers find it, since it is imported
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()

@@ -22,6 +22,9 @@ if not repeated then
   redis.call('HSET', run, 'ver', ver + 1, 'write', write, 'token', '', 'owner', '', 'lease_ms', 0,
     'updated_ms', now, 'due_ms', due_ms > 0 and now + due_ms or 0,
     'status', status ~= '' and status or before[4])
+  if before[5] and n_steps + n_dropped > 0 then
+    redis.call('HDEL', run, 'recoveries')
+  end
   write_changes(run, steps, trace, 10, n_scalars, n_steps, n_dropped)
   if status ~= '' and status ~= before[4] then
     redis.call('PUBLISH', channel, status)

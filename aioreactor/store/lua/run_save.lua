@@ -1,5 +1,5 @@
 --[[
-A checkpoint: writes what changed, and extends the lease.
+A checkpoint: writes what changed, and extends the lease. One with steps is progress: recoveries count anew.
 
 `changes` are pairs of scalars, pairs of steps, dropped steps, trace entries. An empty `status` leaves it as it is.
 Repeatable: `write` tells a repeat.
@@ -20,6 +20,10 @@ if not repeated then
   redis.call('HSET', run, 'ver', ver + 1, 'write', write, 'lease_ms', now + ttl_ms, 'updated_ms', now)
   if status ~= '' then
     redis.call('HSET', run, 'status', status)
+  end
+  -- Only a step that moved is progress: a status is written again by each who takes up a rollback.
+  if before[5] and n_steps + n_dropped > 0 then
+    redis.call('HDEL', run, 'recoveries')
   end
   write_changes(run, steps, trace, 9, n_scalars, n_steps, n_dropped)
 end

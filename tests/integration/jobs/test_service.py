@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from arq.connections import ArqRedis
 from arq.worker import Worker as StockWorker
-from arq.worker import func
+from arq.worker import func, get_kwargs
 
 from aioreactor.jobs import payload, service
 from aioreactor.jobs.ports import Backing
@@ -18,6 +19,8 @@ from aioreactor.jobs.queue import JobQueue
 from aioreactor.jobs.service import WorkerService, cron_ticks, guarded
 from aioreactor.jobs.settings import WorkerSettings, redis_settings, shown, worker_settings
 from aioreactor.jobs.sweeper import sweep, sweep_up
+from aioreactor.jobs.worker import Worker as OurWorker
+from aioreactor.jobs.worker import create_worker
 from aioreactor.store.client import StoreClient
 from aioreactor.store.records import LIVE, NewRun
 from aioreactor.store.store import RunStore
@@ -78,6 +81,88 @@ async def test_what_cannot_be_read_is_dropped(
     await one.carry(CTX, *args)
     assert gates.calls == []
     assert "was dropped" in caplog.text
+
+
+async def garbled(stage: Stage, *job_ids: str) -> None:
+    """The bodies of these jobs, and of all that are in the queue, are none that anybody can read."""
+    for job_id in job_ids or [found.decode() for found in await stage.redis.zrange(stage.queue_name, 0, -1)]:
+        assert await stage.redis.exists(payload.job_key(job_id))
+        await stage.redis.set(payload.job_key(job_id), b"\xc1 no pickle", keepttl=True)
+
+
+@pytest.mark.parametrize("kind", [StockWorker, OurWorker])
+async def test_a_job_that_cannot_be_read_is_carried_by_its_id(
+    stage: Stage, resting: RunStore, gates: Gates, queue: JobQueue, kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A first ring is dropped, since only its body names its runs; the sweeper's names its run twice."""
+    await lose(stage, resting, "a", "b:c")
+    await queue.ring(["first"])
+    await garbled(stage)
+    assert (await sweep(resting, queue, 10)).rung == 2
+    await garbled(stage)
+    settings = worker_settings(carrier=gates, queue=stage.queue_name, queue_url=stage.url, shutdown_grace=0)
+    options: dict[str, Any] = {"burst": True, "handle_signals": False, "poll_delay": 0, "cron_jobs": []}
+    if kind is StockWorker:
+        worker: StockWorker = StockWorker(**{**get_kwargs(dict(vars(settings))), **options})
+        await worker.async_run()
+    else:
+        gates.open("a")
+        gates.open("b:c")
+        worker = create_worker(settings, **options)
+        await worker.async_run()
+    await gates.called(2)
+    assert sorted(gates.calls) == ["a", "b:c"]
+    assert caplog.text.count("its id names its run") == 2
+    assert caplog.text.count("its runs are swept: it cannot be read: UnpicklingError") == 1
+    assert await stage.queued() == 0
+    assert (worker.jobs_complete, worker.jobs_failed) == (3, 0)
+    with pytest.warns(DeprecationWarning) if kind is StockWorker else contextlib.nullcontext():
+        await worker.close()
+
+
+async def test_a_users_own_job_that_cannot_be_read_fails_as_with_arq(
+    stage: Stage, gates: Gates, arq_pool: ArqRedis
+) -> None:
+    job = await arq_pool.enqueue_job("own", 1)
+    assert job is not None
+    await garbled(stage, job.job_id)
+    settings = worker_settings(carrier=gates, queue=stage.queue_name, queue_url=stage.url, functions=[own])
+    worker = create_worker(settings, burst=True, handle_signals=False, cron_jobs=[])
+    await worker.async_run()
+    assert worker.jobs_failed == 1
+    with pytest.raises(payload.Unreadable, match="UnpicklingError"):
+        await job.result(timeout=5)
+    await worker.close()
+
+
+@pytest.mark.parametrize("job", [5, {}, {"f": "own", "a": ()}])
+def test_what_is_no_job_is_told_apart(job: Any) -> None:
+    loads = payload.never_failing(payload.loads_plain)
+    assert loads(payload.dumps_plain(job))["f"] == payload.UNREADABLE
+    assert loads(payload.carry_body(["r"]))["f"] == payload.CARRY
+
+
+def test_a_deserializer_of_the_users_is_used_and_guarded(gates: Gates) -> None:
+    def loads(data: bytes) -> dict[str, Any]:
+        raise OSError("no key")
+
+    made = worker_settings(carrier=gates, job_deserializer=loads, job_serializer=payload.dumps_plain)
+    assert vars(made)["job_deserializer"](b"")["a"] == ("OSError: no key",)
+    read = vars(worker_settings(carrier=gates, job_serializer=payload.dumps_plain))["job_deserializer"]
+    assert read(payload.carry_body(["r"]))["a"] == (payload.FORM, ["r"])
+
+
+@pytest.mark.parametrize(
+    ("job_id", "run_id"),
+    [
+        (payload.swept_job_id("a:b", "7"), "a:b"),
+        ("aioreactor.run:8f-0", None),
+        ("aioreactor.swept:x", None),
+        ("other:a:1", None),
+    ],
+)
+def test_the_id_of_a_sweepers_job_names_its_run(job_id: str, run_id: str | None) -> None:
+    assert payload.swept_run_id(job_id) == run_id
 
 
 async def test_what_cannot_be_rung_is_logged(gates: Gates, stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -246,12 +331,17 @@ def made(gates: Gates) -> Iterator[type[WorkerSettings]]:
 
 def test_a_settings_class_has_both_parts(made: type[WorkerSettings]) -> None:
     given = vars(made)
-    assert [getattr(f, "name", None) or f.__name__ for f in given["functions"]] == ["own", payload.CARRY]
+    assert [getattr(f, "name", None) or f.__name__ for f in given["functions"]] == [
+        "own",
+        payload.CARRY,
+        payload.UNREADABLE,
+    ]
     assert [job.name for job in given["cron_jobs"]] == [payload.SWEEP]
     assert (given["queue_name"], given["health_check_interval"]) == ("q", 5)
     assert shown(made.url) == "redis://h:1/2"
-    [carry] = made.service.functions()
+    carry, unreadable = made.service.functions()
     assert (carry.timeout_s, carry.keep_result_s, carry.max_tries) == (30, 0, 1_000_000)
+    assert (unreadable.timeout_s, unreadable.keep_result_s, unreadable.max_tries) == (30, None, 1_000_000)
     [tick] = made.service.cron_jobs()
     assert (tick.unique, tick.keep_result_s, tick.max_tries) == (True, 0, 1)
 
