@@ -120,7 +120,7 @@ async def _play(file: OrderFile, shop: Shop, listener: Listener) -> tuple[list[P
         played.append(each)
         listener.through(each)
 
-    away = [order.label for order in file.orders if order.worker]
+    away = [order.label for order in file.orders if order.handed_off]
     async with AsyncExitStack() as stack:
         hired = await _hire(stack, shop) if away else None
         await play(file, shop, keep)
