@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, get_origin
+from typing import TYPE_CHECKING, Any, Self, get_origin
 from weakref import WeakKeyDictionary
 
 from anyio import CapacityLimiter
@@ -83,6 +83,7 @@ class Runtime:
         self._environment = self._make_environment()
         self._durable: DurableRuns | None = None
         self._queue_client: StoreClient | None = None
+        self._coordinator: Coordinator | None = None
         self.worker_context: Mapping[Any, Any] = {}
         """Inside a worker: what its start-up hook put into arq's ``ctx``; its entries are resources, too."""
 
@@ -134,6 +135,9 @@ class Runtime:
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is not None:
+            await coordinator.aclose()
         durable, self._durable = self._durable, None
         queue_client, self._queue_client = self._queue_client, None
         if queue_client is not None:
@@ -356,20 +360,36 @@ class Runtime:
             self._queue_client = StoreClient(url, retry_for=self.settings.store_retry_for)
         return self._queue_client
 
-    def _refusal(self, what: str) -> StoreRequired:
-        return StoreRequired(what) if self.settings.redis_url is None else NotAvailable(what)
-
     async def once(self, step: type[Step[Any]], given: Mapping[str, Any]) -> Any:
         """One attempt of a step class; see `Step.once`."""
         return await once.run_once(self._environment, step, given)
 
-    async def enter(self, primitive: Primitive) -> NoReturn:
-        """Take a primitive on its own.
+    async def enter(self, primitive: Primitive) -> Entered:
+        """Take a primitive on its own; see `Primitive.__aenter__`.
 
         Raises:
             StoreRequired: there is no store.
         """
-        raise self._refusal(f"{type(primitive).__name__}({primitive.key!r})")
+        if self.settings.redis_url is None:
+            raise StoreRequired(f"{type(primitive).__name__}({primitive.key!r})")
+        return await self.coordinator().enter(primitive)
+
+    def coordinator(self) -> Coordinator:
+        """What takes and shows coordination primitives.
+
+        Raises:
+            StoreRequired: there is no store.
+        """
+        if self._coordinator is None:
+            if self.durable is None:
+                raise StoreRequired("coordination")
+            from aioreactor.coordination.coordinator import Coordinator
+
+            settings, durable = self.settings, self.durable
+            self._coordinator = Coordinator(
+                durable.client, durable.store.pushes, prefix=settings.key_prefix, rate_limits=settings.rate_limits
+            )
+        return self._coordinator
 
     def runs(self, reactor: type[Reactor[Any]] | None) -> Runs:
         """Access to stored runs, of one reactor or of all."""
@@ -380,6 +400,8 @@ _MISSING: Any = object()
 _WORKER_OPTIONS = ("delay", "at")
 _STORED_OPTIONS = (*_WORKER_OPTIONS, "queue", "idempotency_key", "tags", "on_conflict")
 if TYPE_CHECKING:
+    from aioreactor.coordination.alone import Entered
+    from aioreactor.coordination.coordinator import Coordinator
     from aioreactor.durable import DurableRuns
     from aioreactor.jobs.queue import JobQueue
     from aioreactor.store.client import StoreClient

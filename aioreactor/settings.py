@@ -10,8 +10,11 @@ from typing import Any
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.fields import closest_text
 from aioreactor.definition.policies import Durability, OnCancel, OnFailure
+from aioreactor.definition.primitives import check_limits
 
 _PREFIX = "AIOREACTOR_"
+_LONGEST_WAIT = 3.0
+"""Seconds without an answer after which a server counts as hung are more than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +28,12 @@ class Settings:
     ``redis+cluster://``. ``key_prefix`` names the key space, ``queue`` arq's queue (its own default: ``arq:queue``),
     ``queue_url`` its server when that is another one than ``redis_url``,
     ``store_retry_for`` bounds the retries of one command, ``lease_ttl`` (at least 1) is how long a dead process keeps
-    its runs, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the largest value of a step;
-    ``cipher`` encrypts marked fields.
+    its runs, ``lease_thread`` keeps the leases of an event loop that stands still, for up to ``lease_thread_limit``
+    (ten times ``lease_ttl``), ``wait_replicas`` makes a write wait until so many replicas have it, for up to
+    ``wait_replicas_timeout`` (at most 3), ``retention`` how long a run that ended is kept, ``max_value_bytes`` the
+    largest value of a step; ``cipher`` encrypts marked fields.
     In a worker, a run of which nothing but waits is left is parked when they last longer than ``park_after``.
+    ``rate_limits`` gives limits to the names of `RateLimit`: ``{"stripe": {"second": 3, "minute": 100}}``.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
 
@@ -38,9 +44,14 @@ class Settings:
     park_after: float = 2.0
     store_retry_for: float = 10.0
     lease_ttl: float = 30.0
+    lease_thread: bool = False
+    lease_thread_limit: float | None = None
+    wait_replicas: int = 0
+    wait_replicas_timeout: float = 1.0
     retention: float = 86400.0
     max_value_bytes: int = 1024 * 1024
     cipher: Any = None
+    rate_limits: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
     middlewares: Sequence[Any] = ()
     resources: Mapping[Any, Any] = field(default_factory=dict)
     on_failure: OnFailure = "settle"
@@ -58,6 +69,25 @@ class Settings:
     def __post_init__(self) -> None:
         if self.lease_ttl < 1:
             raise ValueError(f"lease_ttl={self.lease_ttl}: the shortest lease is 1 s")
+        for name, limits in self.rate_limits.items():
+            try:
+                check_limits(limits)
+            except ValueError as error:
+                raise ValueError(f"rate_limits[{name!r}]: {error}") from error
+        if self.lease_thread_limit is not None and self.lease_thread_limit < self.lease_ttl:
+            raise ValueError(f"lease_thread_limit={self.lease_thread_limit}: at least lease_ttl, {self.lease_ttl:g} s")
+        if self.wait_replicas < 0:
+            raise ValueError(f"wait_replicas={self.wait_replicas}: 0 or more")
+        if not 0.001 <= self.wait_replicas_timeout <= _LONGEST_WAIT:
+            text = f"from 0.001 to {_LONGEST_WAIT:g} s"
+            raise ValueError(f"wait_replicas_timeout={self.wait_replicas_timeout}: {text}")
+
+    @property
+    def thread_limit(self) -> float | None:
+        """For how long leases are extended from a thread while the event loop stands still; None: they are not."""
+        if not self.lease_thread:
+            return None
+        return self.lease_thread_limit if self.lease_thread_limit is not None else 10 * self.lease_ttl
 
     @classmethod
     def from_environment(cls, **given: Any) -> Settings:
@@ -90,6 +120,15 @@ def _choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def _flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word in {"1", "true", "yes", "on"}:
+        return True
+    if word in {"0", "false", "no", "off", ""}:
+        return False
+    raise ValueError("use 1 or 0")
+
+
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "redis_url": str,
     "key_prefix": str,
@@ -98,6 +137,10 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "park_after": float,
     "store_retry_for": float,
     "lease_ttl": float,
+    "lease_thread": _flag,
+    "lease_thread_limit": float,
+    "wait_replicas": int,
+    "wait_replicas_timeout": float,
     "retention": float,
     "max_value_bytes": int,
     "on_failure": _choice("settle", "cancel"),

@@ -72,6 +72,20 @@ def from_row(row: RunRow) -> RunSnapshot:
     )
 
 
+def _stored_outcome(row: RunRow) -> Outcome[Any]:
+    outcome: Outcome[Any] = codec_for().decode(unstamp(row.outcome, "the outcome"), "the outcome")
+    return outcome
+
+
+def bare_outcome(row: RunRow) -> Outcome[Any] | None:
+    """The outcome of a run whose record cannot be read here; None if it has none, or one that needs the record."""
+    stored = _stored_outcome(row) if row.outcome else None
+    if stored is None or isinstance(stored, Success):
+        return None
+    object.__setattr__(stored, "_record", RunRecord(row.run_id, row.reactor, row.status))
+    return stored
+
+
 class StoredReader:
     """Reads one stored run by its plan."""
 
@@ -94,13 +108,12 @@ class StoredReader:
         row = self.record.row
         if not row.outcome:
             return None
-        stored = codec_for().decode(unstamp(row.outcome, "the outcome"), "the outcome")
+        stored = _stored_outcome(row)
         record = RunRecord(row.run_id, row.reactor, row.status, self.results(), self.entries)
         if isinstance(stored, Success):
             return Success(self._execution.state.root.value(), _record=record)
         object.__setattr__(stored, "_record", record)
-        outcome: Outcome[Any] = stored
-        return outcome
+        return stored
 
     def snapshot(self) -> RunSnapshot:
         """All of it."""

@@ -17,6 +17,7 @@ from aioreactor.plan.model import Plan
 from aioreactor.results import Outcome
 from aioreactor.settings import Settings
 from aioreactor.snapshots import encode_outcome
+from aioreactor.store.blocked import BlockReports
 from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
 from aioreactor.store.errors import StoreError
@@ -77,7 +78,12 @@ class Base:
         self.settings = settings
         self.environment = environment
         self.queues = queues
-        self.client = StoreClient(settings.redis_url, retry_for=settings.store_retry_for)
+        self.client = StoreClient(
+            settings.redis_url,
+            retry_for=settings.store_retry_for,
+            wait_replicas=settings.wait_replicas,
+            replicas_timeout=settings.wait_replicas_timeout,
+        )
         self.store = RunStore(self.client, prefix=settings.key_prefix)
         self._executing_here: dict[str, Execution] = {}
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
@@ -85,12 +91,9 @@ class Base:
     def _keeper(self) -> LeaseKeeper:
         loop = asyncio.get_running_loop()
         if loop not in self._keepers:
-            self._keepers[loop] = LeaseKeeper(self.store, on_lag=self._on_lag)
+            reports = BlockReports(self._executing_here.values)
+            self._keepers[loop] = LeaseKeeper(self.store, reports=reports, thread_limit=self.settings.thread_limit)
         return self._keepers[loop]
-
-    def _on_lag(self, seconds: float) -> None:
-        text = "something blocked the event loop; leases are checked before anything else runs"
-        note(logger, logging.WARNING, "loop_blocked", text, seconds=f"{seconds:.2f}")
 
     def _codec(self) -> PlanCodec:
         return PlanCodec(limit=self.settings.max_value_bytes, cipher=self.settings.cipher)

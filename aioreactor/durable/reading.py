@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from aioreactor.durable.base import Base
-from aioreactor.errors import NotResumable, RunNotFound, UnknownReactor
+from aioreactor.errors import NotResumable, RunNotFound, SerializationError, UnknownReactor
 from aioreactor.plan.model import Plan
 from aioreactor.registry import find_reactor
 from aioreactor.results import Outcome
-from aioreactor.snapshots import RunSnapshot, StoredReader, from_row
+from aioreactor.snapshots import RunSnapshot, StoredReader, bare_outcome, from_row
 from aioreactor.store.records import Held, Query
 from aioreactor.store.records import RunRecord as StoredRun
 
@@ -35,9 +36,15 @@ class Reading(Base):
         Raises:
             RunNotFound: there is no such run (any more).
             NotResumable: it has not ended.
+            UnknownReactor, SerializationError: it ended well, and its value cannot be read here.
         """
         record = await self._read(run_id)
-        found = self._reader(record, plan).outcome()
+        try:
+            found = self._reader(record, plan).outcome()
+        except (UnknownReactor, SerializationError):
+            found = bare_outcome(record.row)
+            if found is None:
+                raise
         if found is None:
             raise NotResumable(run_id, record.row.status, "it has no outcome yet")
         return found
@@ -47,7 +54,7 @@ class Reading(Base):
         return StoredReader(self.environment, chosen, self._codec(), record)
 
     async def find(self, run_id: str, plan: Plan | None = None) -> RunSnapshot:
-        """A snapshot of a run; without steps and results when its reactor is not imported here.
+        """A snapshot of a run; without steps and results when they cannot be read here (the reactor is not imported).
 
         Raises:
             RunNotFound: there is no such run (any more).
@@ -55,8 +62,8 @@ class Reading(Base):
         record = await self._read(run_id)
         try:
             return self._reader(record, plan).snapshot()
-        except UnknownReactor:
-            return from_row(record.row)
+        except (UnknownReactor, SerializationError):
+            return replace(from_row(record.row), outcome=bare_outcome(record.row))
 
     async def page(self, query: Query, limit: int, cursor: str) -> tuple[list[RunSnapshot], str]:
         """Some runs, newest first, and the cursor of the next page (empty after the last)."""

@@ -131,6 +131,8 @@ async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
             return ex.state.drop(scope, index)
     began = ex.clock.monotonic() if hooks is not None else 0.0
     state = ex.state
+    if state.recording and not ex.journal.trusted and not await ex.may_begin(scope):
+        return state.drop(scope, index)
     path = state.enter(scope, index, number)
     try:
         if prepared.direct and scope.parent is None:

@@ -61,6 +61,11 @@ class Journal(Protocol):
 
     durable: bool
 
+    @property
+    def trusted(self) -> bool:
+        """Whether nobody else can have taken the run yet. While not, `save` finds out before anything begins."""
+        ...
+
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """A step's value as it will be kept; before anything depends on it.
 
@@ -106,6 +111,7 @@ class VolatileJournal:
     """For runs that live and die with their process."""
 
     durable = False
+    trusted = True
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """Nothing is kept."""

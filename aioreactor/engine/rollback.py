@@ -42,7 +42,7 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     """Roll a scope back: compensate what failed, then undo what completed, newest first.
 
     ``undo=False`` only compensates. What does not complete is reported, and the rest goes on. Stops early only when
-    the run is interrupted; what is left stays on the stacks.
+    the run is interrupted or lost; what is left stays on the stacks.
 
     Cancellation: the caller shields it.
     """
@@ -57,7 +57,7 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     await _tell(ex, scope, limit, "on_rollback_start", events.RollbackStarted, error=error)
     while ex.interrupted is None and ex.lost is None and (action := next_action(scope, undo=undo)) is not None:
         failure = await _perform(ex, action, limit)
-        if ex.interrupted is not None:
+        if ex.interrupted is not None or ex.lost is not None:
             break
         done(action)
         ex.state.rolled(action.scope, action.index, undone=action.kind != "compensate", complete=failure is None)
@@ -125,6 +125,10 @@ async def _perform(ex: Execution, action: Action, limit: float) -> RollbackFailu
             await _tell(ex, scope, limit, "on_compensate_start", events.CompensateStarted, action.index, attempt)
         else:
             await _tell(ex, scope, limit, "on_undo_start", events.UndoStarted, action.index, attempt, kind=action.kind)
+        if ex.state.recording and not ex.journal.trusted:
+            await ex.save(always=True)  # the loop stood still: is the run still ours?
+        if ex.lost is not None:
+            return None
         await _call(ex, action, attempt, limit)
     except _Incomplete as problem:
         failure = _failure(ex, action, problem)

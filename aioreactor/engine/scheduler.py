@@ -235,7 +235,7 @@ class Execution(Services):
             self._consider_parking()
 
     async def _perform(self, scope: Scope, index: int) -> Any:
-        if scope.stopped:
+        if scope.stopped or (self.state.recording and not self.journal.trusted and not await self.may_begin(scope)):
             return self.state.drop(scope, index)
         if scope.plan.nodes[index].kind == "compose":
             return await nesting.run_child(self, scope, index)

@@ -151,6 +151,14 @@ class Services(ABC):
                 except (SerializationError, PayloadTooLarge) as error:
                     self.unkept(error)
 
+    async def may_begin(self, scope: Scope) -> bool:
+        """Whether something may begin although the lease may have ended meanwhile: the run is still ours, and goes on.
+
+        The loop, or the process, has stood still. Nothing else would ask before a body that was ready then is entered.
+        """
+        await self.save(always=True)
+        return not scope.stopped
+
     async def _kept(self, checkpoint: Checkpoint) -> None:
         """Save; a body that cancelled its own task must not get around it."""
         while True:

@@ -11,6 +11,7 @@ import hiredis
 from aioreactor.store.errors import OutcomeUnknown, StoreUnavailable
 
 if TYPE_CHECKING:
+    from aioreactor.store.replication import Barrier
     from aioreactor.store.scripts import Script
 
 Value: TypeAlias = str | bytes | int | float | memoryview
@@ -31,10 +32,13 @@ class Call:
         failures: How often it came back without having been applied or answered.
         uncertain: Was sent at least once on a connection that was lost.
         asking: To be preceded by `ASKING`.
+        replicated: Replicas are to have it before it counts as done.
+        barrier: The `WAIT` that followed it when it was sent last.
     """
 
     __slots__ = (
         "asking",
+        "barrier",
         "deadline",
         "failures",
         "future",
@@ -44,6 +48,7 @@ class Call:
         "name",
         "payload",
         "repeatable",
+        "replicated",
         "script",
         "uncertain",
     )
@@ -72,6 +77,8 @@ class Call:
         self.failures = 0
         self.uncertain = False
         self.asking = False
+        self.replicated = False
+        self.barrier: Barrier | None = None
 
     def fail(self, error: BaseException) -> None:
         """End it with `error`, unless nobody waits any more."""

@@ -22,6 +22,7 @@ from aioreactor.store.cluster import ClusterHub
 from aioreactor.store.endpoints import parse_endpoint
 from aioreactor.store.errors import StoreClosed
 from aioreactor.store.hub import Hub, Settings
+from aioreactor.store.replication import Replication
 from aioreactor.store.scripts import Reply, Script
 
 DEFAULT_LANE = "default"
@@ -43,6 +44,8 @@ class StoreClient:
         connect_timeout: Seconds for opening a connection.
         lanes: Names of the connections to each server. Leases have one of their own, so that no large value
             delays a renewal.
+        wait_replicas: So many replicas are to have a write that `run` is told to replicate, before it returns.
+        replicas_timeout: Seconds for which that is waited for; then it is noted, and the write counts all the same.
         hook: For tests, see `FaultHook`.
         options: More for redis-py's connections, such as `client_name` or `credential_provider`.
 
@@ -58,12 +61,18 @@ class StoreClient:
         socket_timeout: float = 5.0,
         connect_timeout: float | None = None,
         lanes: Sequence[str] = (DEFAULT_LANE, LEASE_LANE),
+        wait_replicas: int = 0,
+        replicas_timeout: float = 1.0,
         hook: FaultHook | None = None,
         **options: Any,
     ) -> None:
         options = {"socket_timeout": socket_timeout, "socket_connect_timeout": connect_timeout} | options
         endpoint = parse_endpoint(url, **options)
-        self._settings = Settings(endpoint, tuple(lanes), endpoint.options["socket_timeout"], hook)
+        timeout = endpoint.options["socket_timeout"]
+        if wait_replicas and timeout is not None and replicas_timeout >= timeout:
+            raise ValueError(f"replicas_timeout={replicas_timeout}: less than socket_timeout, {timeout:g} s")
+        self._replication = Replication(wait_replicas, replicas_timeout) if wait_replicas else None
+        self._settings = Settings(endpoint, tuple(lanes), timeout, hook, self._replication)
         self._retry_for = retry_for
         self._hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
         self._inherited: list[Hub] = []
@@ -79,6 +88,7 @@ class StoreClient:
         *,
         lane: str = DEFAULT_LANE,
         retry_for: float | None = None,
+        replicate: bool = False,
     ) -> Reply:
         """The reply of `script`, which is loaded onto the server if it is not there.
 
@@ -90,6 +100,7 @@ class StoreClient:
             args: Its arguments.
             lane: The connection it takes.
             retry_for: Instead of the client's.
+            replicate: It writes what replicas are to have, see `wait_replicas`.
 
         Raises:
             StoreUnavailable: The store could not be reached or was not ready within `retry_for`.
@@ -114,8 +125,18 @@ class StoreClient:
             hub.loop.time(),
             self._retry_for if retry_for is None else retry_for,
         )
+        if replicate and self._replication is not None:
+            call.replicated = True
+            hub.submit(call)
+            return await self._replicated(script, call, self._replication)
         hub.submit(call)
         return script.decode(await call.future)
+
+    async def _replicated(self, script: Script, call: Call, replication: Replication) -> Reply:
+        reply = script.decode(await call.future)
+        if call.barrier is not None:
+            await replication.confirm(script.name, call.barrier)
+        return reply
 
     async def execute(
         self,

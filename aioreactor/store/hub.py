@@ -11,6 +11,7 @@ from aioreactor.store.calls import Call, FaultHook
 from aioreactor.store.endpoints import Address, Endpoint
 from aioreactor.store.errors import ReplyError, StoreClosed
 from aioreactor.store.link import Link
+from aioreactor.store.replication import Replication
 from aioreactor.store.replies import backoff
 from aioreactor.store.wire import Wire
 
@@ -29,12 +30,14 @@ class Settings:
         lanes: Names of the connections to each server.
         socket_timeout: Seconds without any reply after which a server counts as hung.
         hook: Sees every call, in tests.
+        replication: What writes wait for that are to be replicated.
     """
 
     endpoint: Endpoint
     lanes: tuple[str, ...]
     socket_timeout: float | None
     hook: FaultHook | None
+    replication: Replication | None = None
 
 
 class Hub:

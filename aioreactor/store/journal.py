@@ -89,6 +89,11 @@ class RunJournal:
         self._known_status: Status = "running"
         self._known_fate: tuple[str, str, BaseException | None] | None = None
 
+    @property
+    def trusted(self) -> bool:
+        """See `Journal.trusted`."""
+        return self.claim.trusted
+
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """See `Journal.prepare`."""
         self._warn_once(node, path, value)

@@ -2,7 +2,8 @@
 
 Overview. One timer per loop beats a dozen times in the shortest lease. At a beat, each lease that was not extended
 within a third of its time, by a checkpoint or by the keeper, is extended; all in one write, over a connection of their
-own. A beat that comes late says that something blocked the loop.
+own. A beat that comes late says that something blocked the loop; `watchdog` tells what, while it does. With a
+`lease_thread.LeaseThread` leases are extended while the loop stands still, too, within a bound.
 
 Failures. A lease that the store says is somebody else's is lost. One that the store could not be asked about is
 distrusted when its time is over, counted from when it was asked for last; that is before anybody else can take it. The
@@ -18,14 +19,20 @@ from collections.abc import Callable
 from typing import Protocol
 
 from aioreactor.errors import OwnershipLost
+from aioreactor.store.blocked import BlockReports
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
+from aioreactor.store.lease_thread import LeaseThread
+from aioreactor.store.watchdog import Pulse
 
 EXTEND_EACH = 3
 """A lease is extended each so-many-th part of its time; a loop that stands still for as long is remarked upon."""
 
 BEATS = 12
 """So many beats in the shortest lease."""
+
+RESERVE = 2
+"""Where a thread extends the leases, the keeper waits for this part of a lease's time before it does so as well."""
 
 
 class ExtendsLeases(Protocol):
@@ -90,6 +97,17 @@ class Hold:
         self._keeper.drop(self)
         self._on_lost(error)
 
+    def lost_elsewhere(self, why: str) -> None:
+        """Another thread was told that the lease is somebody else's."""
+        if self._keeper.keeps(self) and self.claim.open:
+            self.lost(self.claim.lose(why))
+
+    def extended_elsewhere(self, asked: int) -> None:
+        """Another thread has extended the lease."""
+        if self._keeper.keeps(self):
+            self.claim.asked = max(self.claim.asked, asked)
+            self.answered()
+
     def answered(self) -> None:
         """The store has extended the lease: tell the owner if it also knows of new requests."""
         if self.claim.asked > self._seen and self._on_asked is not None:
@@ -102,12 +120,18 @@ class LeaseKeeper:
 
     Args:
         store: Extends them.
-        on_lag: Called with seconds when the loop stood still for more than a third of the shortest lease.
+        reports: Told when the loop stands still for more than a third of the shortest lease, and when it goes on.
+        thread_limit: Extend them from a thread, too, while the loop stands still for up to so many seconds.
     """
 
-    def __init__(self, store: ExtendsLeases, *, on_lag: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self, store: ExtendsLeases, *, reports: BlockReports | None = None, thread_limit: float | None = None
+    ) -> None:
         self.store = store
-        self._on_lag = on_lag
+        self._reports = reports or BlockReports()
+        self._thread_limit = thread_limit
+        self._thread: LeaseThread | None = None
+        self._pulse: Pulse | None = None
         self._holds: set[Hold] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -131,17 +155,47 @@ class LeaseKeeper:
             if self._holds:
                 raise RuntimeError("a lease keeper belongs to one event loop")
             self._loop, self._timer = loop, None
+            self._pulse, self._thread = Pulse(self._reports), self._new_thread(loop)
         hold = Hold(self, claim, on_lost, on_asked)
         self._holds.add(hold)
+        armed = self._timer
         self._arm()
+        if self._thread is not None and self._timer is not armed:
+            self._thread.wake()
         return hold
+
+    def _new_thread(self, loop: asyncio.AbstractEventLoop) -> LeaseThread | None:
+        if self._thread_limit is None:
+            return None
+        return LeaseThread(
+            self.store,
+            loop,
+            lambda: tuple(self._holds),
+            self._late,
+            limit=self._thread_limit,
+            on_limit=self._reports.thread_stopped,
+        )
+
+    def _late(self) -> float:
+        assert self._pulse is not None
+        return self._pulse.late_by(time.monotonic())
+
+    def keeps(self, hold: Hold) -> bool:
+        """Whether it is kept, still."""
+        return hold in self._holds
 
     def drop(self, hold: Hold) -> None:
         """Keep this one no longer."""
         self._holds.discard(hold)
-        if not self._holds and self._timer is not None:
+        if not self._holds:
+            self._disarm()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._pulse is not None:
+            self._pulse.forget()
 
     async def aclose(self) -> None:
         """Keep nothing any more.
@@ -149,22 +203,26 @@ class LeaseKeeper:
         Cancellation: the same.
         """
         self._holds.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         for task in self._round:
             task.cancel()
+        thread, self._thread, self._loop = self._thread, None, None
         await asyncio.gather(*self._round, return_exceptions=True)
+        if thread is not None:
+            await thread.aclose()
 
     def _arm(self) -> None:
         """Have the next beat in time for the shortest lease; a beat that is armed already may come too late."""
         assert self._loop is not None
-        at = self._loop.time() + self._shortest() / BEATS
+        assert self._pulse is not None
+        shortest = self._shortest()
+        at = self._loop.time() + shortest / BEATS
         if self._timer is not None:
             if self._timer.when() <= at:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(at, self._beat, at)
+        self._pulse.expect(shortest / BEATS, shortest / EXTEND_EACH)
 
     def _shortest(self) -> float:
         return min(hold.claim.ttl_ms for hold in self._holds) / 1000
@@ -175,14 +233,15 @@ class LeaseKeeper:
         lag, shortest = self._loop.time() - expected, self._shortest()
         self._extend_due(time.monotonic())
         self._arm()
-        if lag > shortest / EXTEND_EACH and self._on_lag is not None:
-            self._on_lag(lag)
+        if lag > shortest / EXTEND_EACH:
+            self._reports.resumed(lag)
 
     def _extend_due(self, now: float) -> None:
         assert self._loop is not None
+        part = 1 - 1 / (EXTEND_EACH if self._thread is None else RESERVE)
         for hold in self._holds:
             ttl = hold.claim.ttl_ms / 1000
-            if not hold.extending and now >= hold.trusted_until - ttl * (1 - 1 / EXTEND_EACH):
+            if not hold.extending and now >= hold.trusted_until - ttl * part:
                 hold.extending = True
                 task = self._loop.create_task(self._extend(hold, ttl), name="aioreactor-lease")
                 self._round.add(task)

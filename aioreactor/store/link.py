@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioreactor.store.calls import Call, pack
 from aioreactor.store.endpoints import TROUBLE, Address, refuses
@@ -31,6 +31,7 @@ from aioreactor.store.wire import Wire
 
 if TYPE_CHECKING:
     from aioreactor.store.hub import Hub
+    from aioreactor.store.replication import Barrier
 
 BATCH_BYTES = 128 * 1024
 """How much goes into one write; a larger batch is split, and waits for the socket in between."""
@@ -57,6 +58,7 @@ class Link:
         self._queue: deque[Call] = deque()
         self._held: list[Call] = []
         self._wire: Wire | None = None
+        self._barrier: Barrier | None = None
         self._flushing = False
         self._recovery: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -90,7 +92,7 @@ class Link:
 
     def _flush(self) -> None:
         self._flushing = False
-        while self._queue and not self._held and self._recovery is None:
+        while self._queue and not self._held and self._recovery is None and self._barrier is None:
             wire = self._wire
             if wire is None or not wire.usable():
                 return
@@ -102,6 +104,7 @@ class Link:
         chunks: list[bytes] = []
         calls: list[Call | None] = []
         queue, size = self._queue, 0
+        writes: list[Call] = []
         while queue and size < BATCH_BYTES:
             call = queue.popleft()
             if call.future.done():
@@ -119,7 +122,26 @@ class Link:
             chunks.append(call.payload)
             calls.append(call)
             size += len(call.payload)
+            if call.replicated:
+                writes.append(call)
+        if writes:
+            self._add_barrier(writes, chunks, calls)
         return chunks, calls
+
+    def _add_barrier(self, writes: list[Call], chunks: list[bytes], calls: list[Call | None]) -> None:
+        replication = self._hub.settings.replication
+        assert replication is not None
+        barrier = self._barrier = replication.barrier(self._loop, self.lane)
+        barrier.future.add_done_callback(self._barrier_done, context=self._context)
+        for call in writes:
+            call.barrier = barrier
+        chunks.append(barrier.payload)
+        calls.append(barrier)
+
+    def _barrier_done(self, _: asyncio.Future[Any]) -> None:
+        self._barrier = None
+        if self._queue and self._wire is not None and self._recovery is None and not self._flushing:
+            self._schedule_flush()
 
     def wire_writable(self, wire: Wire) -> None:
         """The transport takes more again."""
@@ -128,7 +150,7 @@ class Link:
 
     def reply_refused(self, wire: Wire, call: Call, error: ReplyError) -> None:
         """Decide about an error reply: to the caller, or once more."""
-        verdict = verdict_on(error)
+        verdict = verdict_on(error) if call is not self._barrier else Verdict.RAISE
         if verdict is Verdict.RELOAD and call.script is None:
             verdict = Verdict.RAISE
         if verdict in _REDIRECTS and not self._hub.follows_redirects:
@@ -173,8 +195,10 @@ class Link:
             return
         self._wire = None
         now = self._loop.time()
+        if self._barrier is not None:
+            self._barrier.lose(now, error)
         self._held.extend(call for call in calls if call.lose(now, error))
-        self._held.extend(unsent)
+        self._held.extend(call for call in unsent if call is not self._barrier)
         if self._held or self._queue:
             self._error = error
             self._failures += 1

@@ -161,10 +161,10 @@ class RunStore:
         expected = self._index.expect(run_id, in_ms)
         if self._cluster:
             await expected
-            return await self._client.run(self._scripts[script], keys, args)
+            return await self._client.run(self._scripts[script], keys, args, replicate=True)
         # In this order on one connection, and in one write; neither goes on behind the back of a caller that failed.
         answers = await asyncio.gather(
-            expected, self._client.run(self._scripts[script], keys, args), return_exceptions=True
+            expected, self._client.run(self._scripts[script], keys, args, replicate=True), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -318,7 +318,7 @@ class RunStore:
         keys = [self.space.run(run_id), self.space.requests(run_id)]
         channel = self.space.requests_channel(run_id)
         args: list[Value] = [request_id or new_token(), body, channel, statuses_text(allowed)]
-        reply = await self._client.run(self._scripts["request_push"], keys, args)
+        reply = await self._client.run(self._scripts["request_push"], keys, args, replicate=True)
         match reply.word:
             case "MISSING":
                 return Missing()
@@ -376,13 +376,17 @@ class RunStore:
     async def _list(self, run_id: str, created_ms: int, ver: int, labels: str, status: str, *, live_in_ms: int) -> None:
         await self._index.put(run_id, created_ms, ver, labels, status, live_in_ms=live_in_ms, expire_in_ms=0)
 
-    @contextlib.asynccontextmanager
-    async def _listen(self, channel: str) -> AsyncIterator[Bell]:
+    def pushes(self) -> Pushes:
+        """The subscriptions of this event loop, which others may share."""
         loop = asyncio.get_running_loop()
         pushes = self._pushes.get(loop)
         if pushes is None:
             pushes = self._pushes[loop] = Pushes(self._client._settings.endpoint)
-        async with pushes.listen(channel) as bell:
+        return pushes
+
+    @contextlib.asynccontextmanager
+    async def _listen(self, channel: str) -> AsyncIterator[Bell]:
+        async with self.pushes().listen(channel) as bell:
             yield bell
 
     async def aclose(self) -> None:

@@ -44,7 +44,7 @@ async def _deliver_next(client: StoreClient, claim: Claim, moved: Moved) -> None
     asked_at = time.monotonic()
     args = (claim.token, claim.ver, write.id, *write.args)
     try:
-        reply = await client.run(write.script, write.keys, args)
+        reply = await client.run(write.script, write.keys, args, replicate=True)
     except ReplyError as error:
         claim.outbox.popleft()
         write.error = error

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioreactor.errors import OwnershipLost
+from aioreactor.store.blocked import BlockReports
 from aioreactor.store.claim import DRIFT, Claim
 from aioreactor.store.errors import StoreUnavailable
 from aioreactor.store.leases import LeaseKeeper
@@ -173,7 +174,12 @@ async def test_an_answer_that_comes_after_the_release_is_not_told(store: Scripte
 
 async def test_a_loop_that_stood_still_is_remarked_upon(store: ScriptedStore) -> None:
     lags: list[float] = []
-    keeper = LeaseKeeper(store, on_lag=lags.append)
+
+    class Reports(BlockReports):
+        def resumed(self, seconds: float) -> None:
+            lags.append(seconds)
+
+    keeper = LeaseKeeper(store, reports=Reports())
     hold = keeper.watch(claim_of(300), Losses())
     await store.times(1)
     time.sleep(0.25)

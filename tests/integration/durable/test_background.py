@@ -265,7 +265,7 @@ async def test_what_waits_long_costs_no_slot_and_comes_back_when_due(place: Plac
     async with working(place, park_after=0.2) as worker:
         handle = await Impatient.enqueue()
         await parked(place, handle.run_id)
-        assert worker.service.host.running == 0
+        assert await worker.service.host.idle(30)
         snapshot = await runs.find(handle.run_id)
         assert snapshot.status == "running"
         assert snapshot.waits_for.startswith("the next attempt of step 'charge', due ")
@@ -319,7 +319,7 @@ async def test_a_parked_run_may_be_deleted_and_its_job_finds_nothing(place: Plac
         async with asyncio.timeout(30):
             while await place.do("ZCARD", f"{place.prefix}-queue"):
                 await asyncio.sleep(0.01)
-        assert worker.service.host.running == 0
+        assert await worker.service.host.idle(30)
     assert ledger == ["do:reserve", "do:charge"]
 
 
@@ -338,3 +338,20 @@ async def test_a_worker_that_dies_meanwhile_leaves_the_due_time(place: Place) ->
         assert other.durable is not None
         assert await other.durable.stalled(10) == [handle.run_id]
     await runs.delete(handle.run_id)
+
+
+# ---------------------------------------------------------------------- what cannot be gone on with
+
+
+async def test_who_waits_for_a_run_whose_record_is_damaged_is_told(place: Place) -> None:
+    outcome = await Order.run()
+    await place.do("HSET", place.store.space.of_run(outcome.run_id)[1], "reserve", b"\xc1\x01\xff\xff")
+    waiting = asyncio.create_task(Order.with_options(run_id=outcome.run_id).run())
+    async with working(place):
+        ended = await waiting
+    assert isinstance(ended, Failure)
+    assert ended.error_type == "aioreactor.errors.SerializationError"
+    found = await runs.find(outcome.run_id)
+    assert found.status == "failed"
+    assert isinstance(found.outcome, Failure)
+    assert "the record of 'reserve'" in found.outcome.message
