@@ -31,7 +31,7 @@ _ENDS: Mapping[str, Status] = {
     "failure": "failed",
     "cancel": "cancelled",
 }
-_WAITS = frozenset({"park", "interrupt", "dispatch", "hand_off"})
+_WAITS = frozenset({"park", "interrupt", "dispatch"})
 _ROLLBACK = frozenset({"undo", "compensate", "undo_all"})
 _WORST_FIRST: tuple[Status, ...] = ("failed", "cancelled", "halted", "running", "waiting", "completed", "skipped")
 _MODULE_OF_ERROR = re.compile(r"^[\w.<>]+\.(?=\w+(?::|$))")

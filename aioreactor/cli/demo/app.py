@@ -10,27 +10,7 @@ import os
 import socket
 
 import aioreactor
-from aioreactor.cli.demo.link import LINK, SYSTEMS, Did, FarSystem, Link
-from aioreactor.engine.events import CompensateStarted, StepStarted, UndoStarted
-
-
-class Reporter:
-    """A middleware that tells the demo what this process is about to do."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def on_step_start(self, event: StepStarted) -> None:
-        """A body is entered."""
-        self._link.tell(Did(event.run_id, "run", event.path))
-
-    def on_undo_start(self, event: UndoStarted) -> None:
-        """An undo is called."""
-        self._link.tell(Did(event.run_id, event.kind, event.path))
-
-    def on_compensate_start(self, event: CompensateStarted) -> None:
-        """A compensate is called."""
-        self._link.tell(Did(event.run_id, "compensate", event.path))
+from aioreactor.cli.demo.link import LINK, SYSTEMS, FarSystem, Link, Reporter
 
 
 def _connect() -> Link:
@@ -43,5 +23,5 @@ def _connect() -> Link:
 _link = _connect()
 aioreactor.configure(
     resources={name: FarSystem(_link, name) for name in SYSTEMS},
-    middlewares=[Reporter(_link)],
+    middlewares=[Reporter(_link.tell)],
 )

@@ -20,6 +20,7 @@ from aioreactor import (
     Retry,
     Skipped,
     Step,
+    after,
     compose,
     fail,
     from_input,
@@ -177,3 +178,9 @@ class Checkout(Reactor[Confirmation], deadline=30):
         return Confirmation(self.order_id, total, ship.tracking, points)
 
     returns = confirm
+
+
+class CheckoutInBackground(Checkout, deadline=30):
+    """The same, for a caller who wants an answer as soon as it is paid: a worker does the rest."""
+
+    background = after(Checkout.payment)

@@ -36,8 +36,8 @@ def demo(path: Path | None, *, sample: bool, as_json: bool) -> None:
     processes, two of which are killed half-way. That needs a server for itself, which aioreactor[embedded] or a
     redis-server on the path brings; without one the other orders are run.
 
-    Ends by itself within ten seconds, with exit code 0, whatever becomes of the orders; 1 if the books do not balance
-    or a worker does not do its work, 2 if the order file cannot be used.
+    Ends by itself after some eight seconds, with exit code 0, whatever becomes of the orders; 1 if the books do not
+    balance or a worker does not do its work, 2 if the order file cannot be used.
     """
     if sample:
         click.echo(sample_text(), nl=False)
@@ -120,7 +120,7 @@ async def _play(file: OrderFile, shop: Shop, listener: Listener) -> tuple[list[P
         played.append(each)
         listener.through(each)
 
-    away = [order.label for order in file.orders if order.worker]
+    away = [order.label for order in file.orders if order.handed_off]
     async with AsyncExitStack() as stack:
         hired = await _hire(stack, shop) if away else None
         await play(file, shop, keep)

@@ -82,6 +82,10 @@ class Crew:
         """How many have not been killed."""
         return len(self._processes) - len(self.kills)
 
+    def note(self, did: Did, pid: int | None = None) -> None:
+        """Keep what a process is about to do; None is this one."""
+        self.seen.append(Seen(pid or os.getpid(), did, time.monotonic()))
+
     async def start(self, count: int) -> None:
         """Start workers.
 
@@ -118,7 +122,7 @@ class Crew:
                 while message := await _next_line(reader):
                     found = msgspec.json.decode(message, type=Call | Did)
                     if isinstance(found, Did):
-                        self.seen.append(Seen(process.pid, found, time.monotonic()))
+                        self.note(found, process.pid)
                     else:
                         calls.create_task(self._perform(found, writer, process))
         finally:

@@ -21,6 +21,7 @@ from msgspec import Raw, Struct
 
 from aioreactor.cli.demo import systems
 from aioreactor.cli.demo.systems import Carrier, Gateway, Loyalty, Stock
+from aioreactor.engine.events import CompensateStarted, StepStarted, UndoStarted
 
 LINK = "AIOREACTOR_DEMO_LINK"
 """The variable that has the number of the socket's file descriptor."""
@@ -132,6 +133,25 @@ class Link:
 def _settle(answered: asyncio.Future[Answer], answer: Answer) -> None:
     if not answered.done():
         answered.set_result(answer)
+
+
+class Reporter:
+    """A middleware that tells what this process is about to do."""
+
+    def __init__(self, tell: Callable[[Did], None]) -> None:
+        self._tell = tell
+
+    def on_step_start(self, event: StepStarted) -> None:
+        """A body is entered."""
+        self._tell(Did(event.run_id, "run", event.path))
+
+    def on_undo_start(self, event: UndoStarted) -> None:
+        """An undo is called."""
+        self._tell(Did(event.run_id, event.kind, event.path))
+
+    def on_compensate_start(self, event: CompensateStarted) -> None:
+        """A compensate is called."""
+        self._tell(Did(event.run_id, "compensate", event.path))
 
 
 class FarSystem:

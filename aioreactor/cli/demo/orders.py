@@ -37,13 +37,13 @@ class ShopSetup(Struct, frozen=True, forbid_unknown_fields=True):
 class Order(Struct, frozen=True, forbid_unknown_fields=True):
     """One order: ``checkout`` is what `Checkout` is given, good or bad; ``about`` says what is special.
 
-    ``worker``: it is handed off to a worker process. ``kill_after``: that process is killed when it has had this action
-    done by the outside systems, before it hears of it.
+    ``handed_off``: a worker process executes it, or what is left of it when it is paid. ``kill_after``: that process is
+    killed when it has had this action done by the outside systems, before it hears of it.
     """
 
     checkout: dict[str, Any]
     about: str = ""
-    worker: bool = False
+    handed_off: Literal["at once", "when paid"] | None = None
     kill_after: Action | None = None
 
     @property
@@ -77,8 +77,8 @@ def read_orders(path: Path | None = None) -> OrderFile:
         raise BadOrderFile(f"{name} is not JSON: {error}") from error
     _refuse_repeated(name, found)
     for order in found.orders:
-        if order.kill_after is not None and not order.worker:
-            raise BadOrderFile(f'{name}: order {order.label!r} has kill_after without "worker": true')
+        if order.kill_after is not None and order.handed_off is None:
+            raise BadOrderFile(f"{name}: order {order.label!r} has kill_after and is not handed_off")
     return found
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aioreactor import Failure, Outcome, RunHandle, Runtime, Settings, runs
-from aioreactor.cli.demo.checkout import Checkout, Confirmation
+from aioreactor import Dispatched, Failure, Outcome, Runtime, Settings, runs
+from aioreactor.cli.demo.checkout import Checkout, CheckoutInBackground, Confirmation
 from aioreactor.cli.demo.crew import LEASE_TTL, Crew, Kill, Seen, WorkerFailed
+from aioreactor.cli.demo.link import Reporter
 from aioreactor.cli.demo.orders import Order, OrderFile
 from aioreactor.cli.demo.systems import Shop
 from aioreactor.cli.render_trace import RunTree, planned_paths, trace_tree
@@ -26,6 +28,8 @@ class Worked:
 
     seen: tuple[Seen, ...]
     kill: Kill | None
+    answered: float | None = None
+    """Seconds until this process had an answer, when a worker did the rest."""
 
     @property
     def successor(self) -> Seen | None:
@@ -34,6 +38,11 @@ class Worked:
             return None
         kill = self.kill
         return next((each for each in self.seen if each.at >= kill.at and each.pid != kill.pid), None)
+
+    @property
+    def all_pids(self) -> list[int]:
+        """Who took part, in the order of beginning."""
+        return list(dict.fromkeys(each.pid for each in self.seen))
 
     def pids(self, kind: str, path: str) -> list[int]:
         """Which processes entered this body, or called this action, one after another."""
@@ -82,7 +91,7 @@ async def play(file: OrderFile, shop: Shop, tell: Callable[[Played], None] = lam
     seen = InputsSeen()
     played: list[Played] = []
     async with Runtime(Settings(resources=shop.resources(), middlewares=[seen])):
-        for order in [each for each in file.orders if not each.worker]:
+        for order in [each for each in file.orders if not each.handed_off]:
             outcome = await Checkout.run(**order.checkout)
             played.append(Played(order, outcome, _tree(outcome), _shown_inputs(outcome, seen)))
             tell(played[-1])
@@ -102,8 +111,10 @@ async def play_in_workers(
     Cancellation: the order in flight goes on in its worker, until that is ended.
     """
     played: list[Played] = []
-    async with Runtime(Settings(redis_url=crew.url, lease_ttl=LEASE_TTL)):
-        for order in [each for each in file.orders if each.worker]:
+    reporter = Reporter(crew.note)
+    settings = Settings(redis_url=crew.url, lease_ttl=LEASE_TTL, resources=crew.shop, middlewares=[reporter])
+    async with Runtime(settings):
+        for order in [each for each in file.orders if each.handed_off]:
             await crew.start(WORKERS - crew.living)  # in place of those that were killed
             begin(order)
             played.append(await _hand_off(order, crew))
@@ -114,29 +125,42 @@ async def play_in_workers(
 async def _hand_off(order: Order, crew: Crew) -> Played:
     before = len(crew.kills)
     crew.kill_after = order.kill_after
-    handle = await Checkout.enqueue(**order.checkout)
-    outcome = await _result(handle, crew)
+    outcome, answered = await _finished(order, crew)
     crew.kill_after = None
     kill = crew.kills[before] if len(crew.kills) > before else None
-    worked = Worked(tuple(each for each in crew.seen if each.did.run_id == handle.run_id), kill)
-    inputs = (await runs.find(handle.run_id)).inputs if worked.seen else _shown_inputs(outcome, InputsSeen())
+    worked = Worked(tuple(each for each in crew.seen if each.did.run_id == outcome.run_id), kill, answered)
+    inputs = (await runs.find(outcome.run_id)).inputs if worked.seen else _shown_inputs(outcome, InputsSeen())
     return Played(order, outcome, _tree(outcome), inputs, worked)
 
 
-async def _result(handle: RunHandle[Confirmation], crew: Crew) -> Outcome[Confirmation]:
-    """The outcome of a run that workers execute.
+async def _finished(order: Order, crew: Crew) -> tuple[Outcome[Confirmation], float | None]:
+    """The outcome, and after how many seconds there was an answer before it."""
+    if order.handed_off == "at once":
+        handle = await Checkout.enqueue(**order.checkout)
+        return await _result(handle.result(), crew), None
+    began = time.monotonic()
+    outcome = await CheckoutInBackground.run(**order.checkout)
+    if not isinstance(outcome, Dispatched):
+        return outcome, None
+    answered = time.monotonic() - began
+    again = CheckoutInBackground.with_options(run_id=outcome.run_id)
+    return await _result(again.run(**order.checkout), crew), answered
+
+
+async def _result(end: Coroutine[Any, Any, Outcome[Confirmation]], crew: Crew) -> Outcome[Confirmation]:
+    """The outcome of a run that workers execute, once it has ended.
 
     Raises:
         WorkerFailed: see `play_in_workers`.
     """
-    result, failed = asyncio.ensure_future(handle.result(PATIENCE)), asyncio.ensure_future(crew.failed())
+    result, failed = asyncio.ensure_future(end), asyncio.ensure_future(crew.failed())
     try:
-        await asyncio.wait((result, failed), return_when=asyncio.FIRST_COMPLETED)
-        if not result.done():
+        await asyncio.wait((result, failed), timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        if result.done():
+            return result.result()
+        if failed.done():
             raise WorkerFailed(failed.result())
-        return result.result()
-    except TimeoutError as error:
-        raise WorkerFailed(f"it was not through after {PATIENCE:g} s{crew.log_tail(crew.pids[-1])}") from error
+        raise WorkerFailed(f"it was not through after {PATIENCE:g} s{crew.log_tail(crew.pids[-1])}")
     finally:
         result.cancel()
         failed.cancel()

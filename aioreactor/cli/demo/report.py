@@ -50,7 +50,7 @@ def introduction(file: OrderFile, symbols: Symbols) -> RenderableType:
     )
     legend.append_text(Text.assemble("  ", (symbols.retry, "yellow"), " tried again"))
     legend.append_text(Text.assemble("  ", (symbols.undone, "magenta"), " undone"))
-    orders, away = len(file.orders), sum(order.worker for order in file.orders)
+    orders, away = len(file.orders), sum(order.handed_off is not None for order in file.orders)
     handed = f"; {away} of them in worker processes" if away else ""
     return Group(
         Text(f"{orders} orders go through one check-out{handed}."),

@@ -11,6 +11,7 @@ from rich.text import Text
 from aioreactor.cli.demo.crew import COMMAND, LEASE_TTL, MODULES, Crew, settings
 from aioreactor.cli.demo.orders import Order
 from aioreactor.cli.demo.play import NotRun, Played, Worked
+from aioreactor.cli.draw_trace import span
 from aioreactor.cli.output import Symbols, printable
 from aioreactor.cli.trace_json import milliseconds
 
@@ -66,7 +67,12 @@ def by_whom(played: Played) -> Iterator[str]:
     worked = played.worked
     if worked is None or not worked.seen:
         return
-    yield f"process {worked.seen[0].pid} takes it"
+    if worked.answered is None:
+        yield f"process {worked.seen[0].pid} takes it"
+    else:
+        others = [pid for pid in worked.all_pids if pid != worked.seen[0].pid]
+        rest = f"; process {others[0]} does the rest" if others else ""
+        yield f"this process, {worked.seen[0].pid}, has an answer after {span(worked.answered)}{rest}"
     kill, successor = worked.kill, worked.successor
     if kill is None and played.order.kill_after is not None:
         yield f"no process is killed: it never comes to {played.order.kill_after!r}"
@@ -93,4 +99,4 @@ def worked_json(worked: Worked | None) -> dict[str, Any] | None:
     if killed is not None and kill is not None and successor is not None:
         killed |= {"went_on_in": successor.pid, "went_on_after_ms": milliseconds(successor.at - kill.at)}
     did = [{"pid": each.pid, "kind": each.did.kind, "path": each.did.path} for each in worked.seen]
-    return {"killed": killed, "did": did}
+    return {"answered_ms": milliseconds(worked.answered), "killed": killed, "did": did}

@@ -101,6 +101,7 @@ class TestCommand:
             "A-1010": "completed",
             "A-1011": "completed",
             "A-1012": "failed",
+            "A-1013": "completed",
         }
         assert found["not_run"] is None
         assert found["balanced"] is True
@@ -177,7 +178,7 @@ class TestCommand:
             (b'{"shop": {"stock": {}, "ships_to": []}, "orders": [{"checkout": {}, "abuot": ""}]}', "abuot"),
             (
                 b'{"shop": {"stock": {}, "ships_to": []}, "orders": [{"checkout": {}, "kill_after": "capture"}]}',
-                'kill_after without "worker": true',
+                "has kill_after and is not handed_off",
             ),
             (
                 b'{"shop": {"stock": {}, "ships_to": []}, "orders": [{"checkout": {}, "kill_after": "lunch"}]}',

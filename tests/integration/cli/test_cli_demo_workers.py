@@ -64,7 +64,8 @@ def pids(order: dict[str, Any]) -> list[int]:
 
 class TestOrders:
     def test_those_of_this_process_are_nobody_elses(self, orders: dict[str, Any]) -> None:
-        assert [name for name, each in orders.items() if each["worker"] is not None] == ["A-1010", "A-1011", "A-1012"]
+        away = [name for name, each in orders.items() if each["worker"] is not None]
+        assert away == ["A-1010", "A-1011", "A-1012", "A-1013"]
 
     def test_one_is_handed_off(self, orders: dict[str, Any]) -> None:
         order = orders["A-1010"]
@@ -113,11 +114,29 @@ class TestOrders:
             "payment.charge", "payment.authorize", "reserve[0]",
         ]  # fmt: skip
 
+    def test_one_changes_into_the_background(self, orders: dict[str, Any]) -> None:
+        order = orders["A-1013"]
+        here, there = pids(order)
+        assert here not in {pid for name in ("A-1010", "A-1011", "A-1012") for pid in pids(orders[name])}
+        assert [(each["pid"] == here, each["path"]) for each in order["worker"]["did"]][4:6] == [
+            (True, "payment.charge"),
+            (False, "review"),
+        ]
+        paths = sorted(path for path in FORWARD if path != "reserve[1]")
+        assert sorted(path for _, path in did(order)) == paths
+        assert {each["path"] for each in order["worker"]["did"] if each["pid"] == there} == set(FORWARD[6:])
+        assert order["worker"]["answered_ms"] > 0
+        assert [orders[name]["worker"]["answered_ms"] for name in ("A-1010", "A-1011", "A-1012")] == [None] * 3
+        assert {step["path"]: step["status"] for step in order["run"]["steps"]} == dict.fromkeys(
+            ("screen", "reserve", "total", "payment", "review", "ship", "points", "confirm"), "completed"
+        )
+        assert order["value"]["total"] == order["account"]["kept"] == 1200
+
 
 class TestText:
     def test_it_says_how_workers_are_started(self, as_text: Started) -> None:
         assert (as_text.returncode, as_text.stderr) == (0, "")
-        assert "12 orders go through one check-out; 3 of them in worker processes." in as_text.stdout
+        assert "13 orders go through one check-out; 4 of them in worker processes." in as_text.stdout
         assert re.search(r"by the processes (\d+) and (\d+), each started as\n", as_text.stdout)
         assert "AIOREACTOR_REDIS_URL=unix://" in as_text.stdout
         assert "python -m aioreactor worker \\\n" in as_text.stdout
@@ -126,6 +145,9 @@ class TestText:
         words = " ".join(as_text.stdout.split())
         took = re.findall(r"process (\d+) takes it", words)
         killed = re.findall(r"process (\d+) is killed \(SIGKILL\): the bank has (\w+) the money", words)
+        answer = re.findall(r"this process, (\d+), has an answer after \d+ ms; process (\d+) does the rest", words)
+        assert len(answer) == 1
+        assert answer[0][0] != answer[0][1]
         went_on = re.findall(r"process (\d+) goes on \d+\.\d s later", words)
         assert [pid for pid, _ in killed] == took[1:]
         assert [what for _, what in killed] == ["taken", "given"]
@@ -145,7 +167,7 @@ class TestWithoutServer:
         done = start("demo", AIOREACTOR_SERVER_BINARY="/nowhere")
         assert (done.returncode, done.stderr) == (0, "")
         words = " ".join(done.stdout.split())
-        assert "· not run: 3 orders for worker processes (A-1010, A-1011, A-1012)" in words
+        assert "· not run: 4 orders for worker processes (A-1010, A-1011, A-1012, A-1013)" in words
         assert "pip install aioreactor[embedded]" in words
         assert "✗ A-1009 refused" in words
         assert "The books balance." in words
@@ -155,7 +177,7 @@ class TestWithoutServer:
         done = start("demo", "--json", AIOREACTOR_SERVER_BINARY=shutil.which("false") or "")
         found = json.loads(done.stdout)
         assert (done.returncode, len(found["orders"]), found["balanced"]) == (1, 9, True)
-        assert found["not_run"]["orders"] == ["A-1010", "A-1011", "A-1012"]
+        assert found["not_run"]["orders"] == ["A-1010", "A-1011", "A-1012", "A-1013"]
         assert "exit" in found["not_run"]["reason"] or "ended" in found["not_run"]["reason"]
 
     def test_no_server_is_looked_for_when_no_order_needs_one(self, start: Start, tmp_path: Path) -> None:
@@ -216,7 +238,7 @@ class TestNobodyIsLeft:
 def two_orders() -> OrderFile:
     """One to be handed off, and one whose worker is killed when the goods have left the house."""
     sample = msgspec.to_builtins(read_orders())
-    handed = [order for order in sample["orders"] if order["worker"]][:2]
+    handed = [order for order in sample["orders"] if order["handed_off"]][:2]
     handed[1]["kill_after"] = "hand_over"
     return msgspec.convert({**sample, "orders": handed}, OrderFile)
 
@@ -370,7 +392,7 @@ async def test_an_order_that_never_comes_to_its_kill_says_so() -> None:
     shop = open_shop(file.shop, latency=0.0)
     one = msgspec.structs.replace(file, orders=file.orders[3:4])
     [played] = await play(one, shop)
-    order = msgspec.structs.replace(played.order, worker=True, kill_after="hand_over")
+    order = msgspec.structs.replace(played.order, handed_off="at once", kill_after="hand_over")
     seen = (Seen(7, Did("r", "run", "screen"), 0.0),)
     handed = Played(order, played.outcome, played.tree, played.inputs, Worked(seen, None))
     assert list(by_whom(handed)) == ["process 7 takes it", "no process is killed: it never comes to 'hand_over'"]

@@ -205,6 +205,15 @@ class TestStatus:
         assert find(tree, "a").notes == ("settle: late",)
         assert tree.notes == ("hand off",)
 
+    def test_what_a_run_was_handed_off_after_has_completed(self) -> None:
+        tree = trace_tree(
+            succeeded(
+                (0, "run:a"), (1, "success:a"), (2, "hand_off:a"), (3, "run:t.b"), (4, "success:t.b"), (5, "hand_off:t")
+            )
+        )
+        assert [(each.name, each.status) for each in tree.steps] == [("a", "completed"), ("t", "completed")]
+        assert find(tree, "t").notes == ("hand off",)
+
 
 class TestRollback:
     def test_actions_stand_in_the_order_in_which_they_happened(self) -> None:
