@@ -1,5 +1,6 @@
 """aioreactor: an asyncio-native workflow engine for business transactions that span several systems."""
 
+import importlib as _importlib
 from typing import Any as _Any
 
 from aioreactor import runtime as _runtime
@@ -77,7 +78,9 @@ runs = Runs()
 
 
 def __getattr__(name: str) -> _Any:
-    """What needs arq is imported when it is asked for."""
+    """What needs arq or Redis is imported when it is asked for."""
+    if name == "coordination":
+        return _importlib.import_module("aioreactor.coordination")
     if name in {"worker_settings", "functions", "cron_jobs"}:
         from aioreactor import workers
 

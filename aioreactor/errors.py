@@ -137,7 +137,12 @@ class NoValue(ReactorFailed):
 
 
 class ContentionError(AioreactorError):
-    """Somebody else holds what is needed. Raised by a primitive after ``wait``; retry later or wait longer."""
+    """Somebody else holds what is needed. Raised by a primitive after ``wait``; retry later or wait longer.
+
+    ``retry_after`` (seconds) says when it is worth another try, where that is known.
+    """
+
+    retry_after: float | None = None
 
     def __init__(self, key: str, text: str) -> None:
         self.key = key
@@ -155,6 +160,8 @@ class SemaphoreUnavailable(ContentionError):
 class RateLimited(ContentionError):
     """A `RateLimit` admits no more in this window; ``retry_after`` (seconds) says when it does again."""
 
+    retry_after: float
+
     def __init__(self, key: str, *, retry_after: float, window: str, limit: int) -> None:
         self.retry_after = retry_after
         self.window = window
@@ -163,7 +170,16 @@ class RateLimited(ContentionError):
 
 
 class OutOfTurn(ContentionError):
-    """An `OrderedLock` has earlier positions that did not finish yet."""
+    """It is not the turn of this position of an `OrderedLock`. ``reason`` says why.
+
+    ``"waiting"``: earlier positions did not finish yet. ``"ordered_chain_failed"``: an earlier one failed, and the
+    chain is strict. ``"passed_over"``: it is done, or gave no sign of life, or was skipped. ``"stale_epoch"``: the line
+    that it stood in is long gone.
+    """
+
+    def __init__(self, key: str, text: str, reason: str = "waiting") -> None:
+        self.reason = reason
+        super().__init__(key, text)
 
 
 class LeaseLost(AioreactorError):

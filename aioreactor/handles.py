@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioreactor.engine.ending import cancelled_outcome
-from aioreactor.errors import NotAvailable, RunNotFound, StepCancelled
-from aioreactor.results import Failure, Outcome
+from aioreactor.errors import NotAvailable, NotResumable, RunNotFound, StepCancelled
+from aioreactor.results import Dispatched, Failure, Outcome
 from aioreactor.trace import RunRecord, Status
 
 if TYPE_CHECKING:
@@ -56,16 +56,19 @@ class RunHandle(Generic[T]):
         done, _ = await asyncio.wait({self._task}, timeout=timeout)
         if not done:
             raise TimeoutError(f"run {self.run_id} has no outcome after {timeout:g} s; it goes on")
-        return await self._settled(self._task)
+        return await self._settled(self._task, timeout)
 
-    async def _settled(self, task: asyncio.Task[Outcome[T]]) -> Outcome[T]:
-        if not task.cancelled():
+    async def _settled(self, task: asyncio.Task[Outcome[T]], timeout: float | None) -> Outcome[T]:
+        if not task.cancelled() and not isinstance(task.result(), Dispatched):
             return task.result()
         if self._durable is not None:
             try:
                 self._outcome = await self._durable.outcome(self.run_id)
             except RunNotFound:
                 self._outcome = self._never_began()
+            except NotResumable:
+                # It only attached, or has left the run to a worker: that goes on, and so does the wait.
+                self._outcome = await self._durable.finished(self.run_id, timeout)
             return self._outcome
         assert self._execution is not None
         self._outcome = cancelled_outcome(self._execution)
@@ -79,13 +82,16 @@ class RunHandle(Generic[T]):
         """The run's status now."""
         if self._outcome is not None:
             return self._outcome.status
-        if self._task is not None and self._task.done():
-            return (await self._settled(self._task)).status
+        task, done = self._task, self._task is not None and self._task.done()
+        if task is not None and done and not task.cancelled() and not isinstance(task.result(), Dispatched):
+            return task.result().status
         if self._durable is not None:
             row = await self._durable.store.peek(self.run_id)
-            return row.status if row is not None else "pending"  # not written yet
+            if row is not None:
+                return row.status
+            return "cancelled" if done else "pending"  # it never began; or it was not written yet
         assert self._execution is not None
-        return self._execution.status
+        return cancelled_outcome(self._execution).status if done else self._execution.status
 
     async def cancel(self, reason: str = "cancelled through its handle") -> None:
         """Cancel the run as its ``on_cancel`` says, and wait until that is done. Harmless when it has ended.

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from aioreactor.definition.reactor import Reactor
 from aioreactor.errors import UnknownReactor
+
+_open_to_import: set[str] = set()
+
+
+def open_modules(names: Iterable[str]) -> None:
+    """Let stored names have these modules, and those below them, imported.
+
+    No other module ever is: whoever can write to the store chooses the names.
+    """
+    _open_to_import.update(names)
+
+
+def find_reactor(name: str) -> type[Reactor[Any]]:
+    """The reactor stored under a name: by its name, or by an older one among its aliases; the newest class counts.
+
+    A name of the form ``module:qualname`` has its module imported, if that is open to it (`open_modules`).
+
+    Raises:
+        UnknownReactor: there is none; import the module that defines it, or add ``aliases=`` after a rename.
+    """
+    found = _imported(name)
+    if found is None and _import(name):
+        found = _imported(name)
+    if found is None:
+        raise UnknownReactor(name, "import the module that defines it, or give it the old name in aliases=")
+    return found
+
+
+def _imported(name: str) -> type[Reactor[Any]] | None:
+    found = None
+    for reactor in _all(Reactor):
+        declaration = reactor.__dict__.get("__aioreactor__")
+        if declaration is None:
+            continue
+        if declaration.name == name or (found is None and name in declaration.options.aliases):
+            found = reactor
+    return found
 
 
 def _all(cls: type[Reactor[Any]]) -> Iterator[type[Reactor[Any]]]:
@@ -15,21 +53,17 @@ def _all(cls: type[Reactor[Any]]) -> Iterator[type[Reactor[Any]]]:
         yield from _all(sub)
 
 
-def find_reactor(name: str) -> type[Reactor[Any]]:
-    """The reactor stored under a name: by its name, or by an older one among its aliases; the newest class counts.
-
-    Only classes that are already imported are found; a stored name never causes an import.
+def _import(name: str) -> bool:
+    """Import the module that a stored name speaks of; whether that may change anything.
 
     Raises:
-        UnknownReactor: there is none; import the module that defines it, or add ``aliases=`` after a rename.
+        UnknownReactor: it cannot be imported.
     """
-    found = None
-    for reactor in _all(Reactor):
-        declaration = reactor.__dict__.get("__aioreactor__")
-        if declaration is None:
-            continue
-        if declaration.name == name or (found is None and name in declaration.options.aliases):
-            found = reactor
-    if found is None:
-        raise UnknownReactor(name, "import the module that defines it, or give it the old name in aliases=")
-    return found
+    module, _, qualname = name.partition(":")
+    if not qualname or not any(module == each or module.startswith(f"{each}.") for each in _open_to_import):
+        return False
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        raise UnknownReactor(name, f"its module cannot be imported: {type(error).__name__}: {error}") from error
+    return True

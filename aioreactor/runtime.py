@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, get_origin
+from typing import TYPE_CHECKING, Any, Self, get_origin
 from weakref import WeakKeyDictionary
 
 from anyio import CapacityLimiter
@@ -24,12 +24,13 @@ from aioreactor.engine import once, reporting
 from aioreactor.engine.arguments import cross_checked, validated, view_of
 from aioreactor.engine.ports import Environment
 from aioreactor.engine.scheduler import Execution
-from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, StoreRequired
+from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, SerializationError, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
-from aioreactor.results import Outcome
+from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
+from aioreactor.trace import RunRecord
 
 
 def _due_ms(options: Mapping[str, Any]) -> int:
@@ -81,6 +82,8 @@ class Runtime:
         self._token: Token[Runtime | None] | None = None
         self._environment = self._make_environment()
         self._durable: DurableRuns | None = None
+        self._queue_client: StoreClient | None = None
+        self._coordinator: Coordinator | None = None
         self.worker_context: Mapping[Any, Any] = {}
         """Inside a worker: what its start-up hook put into arq's ``ctx``; its entries are resources, too."""
 
@@ -90,7 +93,7 @@ class Runtime:
         if self._durable is None and self.settings.redis_url is not None:
             from aioreactor.durable import DurableRuns
 
-            self._durable = DurableRuns(self.settings, self._environment)
+            self._durable = DurableRuns(self.settings, self._environment, self.queue)
         return self._durable
 
     def _make_environment(self) -> Environment:
@@ -132,7 +135,13 @@ class Runtime:
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is not None:
+            await coordinator.aclose()
         durable, self._durable = self._durable, None
+        queue_client, self._queue_client = self._queue_client, None
+        if queue_client is not None:
+            await queue_client.aclose()
         if durable is not None:
             await durable.aclose()
 
@@ -201,8 +210,8 @@ class Runtime:
         return plan
 
     def _check_store(self, plan: Plan, options: Mapping[str, Any], *, dispatched: bool) -> None:
-        reasons = list(plan.store_reasons)
-        if self.settings.on_cancel == "detach" and plan.options.on_cancel is None:
+        reasons = list(plan.store_reasons if self.settings.redis_url is None else plan.later_reasons)
+        if self.settings.redis_url is None and self.settings.on_cancel == "detach" and plan.options.on_cancel is None:
             reasons.append('on_cancel="detach" is set')
         durability = self._durability(plan, options)
         what = f"running {plan.reactor.__qualname__}"
@@ -261,18 +270,36 @@ class Runtime:
         self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Outcome[Any]:
         """Run here; see `Reactor.run`."""
-        plan = self._prepare(reactor, options)
+        everything = reactor.plan.background == "all" and self.durable is not None
+        plan = self._prepare(reactor, options, dispatched=everything)
         run_id = self._run_id(plan, options)
         values = self._validated(plan, run_id, inputs)
         if not isinstance(values, dict):
             return values
+        if everything:
+            return await self._dispatched(plan, run_id, values, options)
         _, work = self._execute(plan, run_id, values, options)
         return await work
+
+    async def _dispatched(
+        self, plan: Plan, run_id: str, values: dict[str, Any], options: Mapping[str, Any]
+    ) -> Outcome[Any]:
+        """All of it is for a worker; one that has this id already is waited for."""
+        assert self.durable is not None
+        try:
+            job_id = await self._dispatch(plan, run_id, values, options)
+        except SerializationError as error:
+            return reporting.refused(plan, run_id, error, values)
+        if job_id is None:
+            return await self.durable.finished(run_id, None)
+        return Dispatched(job_id, _record=RunRecord(run_id, plan.name, "pending"))
 
     async def spawn(
         self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle[Any]:
         """Start as a task of this runtime; see `Reactor.spawn`."""
+        if reactor.plan.background == "all" and self.durable is not None:
+            return await self.enqueue(reactor, inputs, options)
         plan = self._prepare(reactor, options)
         run_id = self._run_id(plan, options)
         values = self._validated(plan, run_id, inputs)
@@ -295,39 +322,74 @@ class Runtime:
         values = self._validated(plan, run_id, inputs)
         if not isinstance(values, dict):
             return RunHandle(run_id, plan.name, None, None, values)
-        await self._dispatch(plan, run_id, values, options)
+        try:
+            await self._dispatch(plan, run_id, values, options)
+        except SerializationError as error:
+            return RunHandle(run_id, plan.name, None, None, reporting.refused(plan, run_id, error, inputs))
         return RunHandle(run_id, plan.name, None, None, durable=self.durable)
 
-    async def _dispatch(self, plan: Plan, run_id: str, values: dict[str, Any], options: Mapping[str, Any]) -> None:
-        """Create the run, then ring; a crash in between leaves it to the sweeper."""
+    async def _dispatch(
+        self, plan: Plan, run_id: str, values: dict[str, Any], options: Mapping[str, Any]
+    ) -> str | None:
+        """Create the run, then ring, and give the job's id; a crash in between leaves it to the sweeper.
+
+        None when there is such a run already.
+        """
         assert self.durable is not None
         due_ms = _due_ms(options)
-        if await self.durable.create(plan, run_id, values, options, due_ms=due_ms):
-            queue = self.queue(options.get("queue") or plan.options.queue)
-            await queue.ring([run_id], due_ms=due_ms or None)
+        if not await self.durable.create(plan, run_id, values, options, due_ms=due_ms):
+            return None
+        return await self.durable.ring(run_id, options.get("queue") or plan.options.queue or "", due_ms)
 
     def queue(self, name: str | None = None) -> JobQueue:
-        """The job queue of this name, on the store's server."""
+        """The job queue of this name, or the default one."""
         from aioreactor.jobs.queue import JobQueue
 
-        assert self.durable is not None
         name = name or self.settings.queue
-        return JobQueue(self.durable.client) if name is None else JobQueue(self.durable.client, name)
+        client = self._client_of_queues()
+        return JobQueue(client) if name is None else JobQueue(client, name)
 
-    def _refusal(self, what: str) -> StoreRequired:
-        return StoreRequired(what) if self.settings.redis_url is None else NotAvailable(what)
+    def _client_of_queues(self) -> StoreClient:
+        assert self.durable is not None
+        url = self.settings.queue_url
+        if url is None or url == self.settings.redis_url:
+            return self.durable.client
+        if self._queue_client is None:
+            from aioreactor.store.client import StoreClient
+
+            self._queue_client = StoreClient(url, retry_for=self.settings.store_retry_for)
+        return self._queue_client
 
     async def once(self, step: type[Step[Any]], given: Mapping[str, Any]) -> Any:
         """One attempt of a step class; see `Step.once`."""
         return await once.run_once(self._environment, step, given)
 
-    async def enter(self, primitive: Primitive) -> NoReturn:
-        """Take a primitive on its own.
+    async def enter(self, primitive: Primitive) -> Entered:
+        """Take a primitive on its own; see `Primitive.__aenter__`.
 
         Raises:
             StoreRequired: there is no store.
         """
-        raise self._refusal(f"{type(primitive).__name__}({primitive.key!r})")
+        if self.settings.redis_url is None:
+            raise StoreRequired(f"{type(primitive).__name__}({primitive.key!r})")
+        return await self.coordinator().enter(primitive)
+
+    def coordinator(self) -> Coordinator:
+        """What takes and shows coordination primitives.
+
+        Raises:
+            StoreRequired: there is no store.
+        """
+        if self._coordinator is None:
+            if self.durable is None:
+                raise StoreRequired("coordination")
+            from aioreactor.coordination.coordinator import Coordinator
+
+            settings, durable = self.settings, self.durable
+            self._coordinator = Coordinator(
+                durable.client, durable.store.pushes, prefix=settings.key_prefix, rate_limits=settings.rate_limits
+            )
+        return self._coordinator
 
     def runs(self, reactor: type[Reactor[Any]] | None) -> Runs:
         """Access to stored runs, of one reactor or of all."""
@@ -335,11 +397,14 @@ class Runtime:
 
 
 _MISSING: Any = object()
-_WORKER_OPTIONS = ("delay", "at", "queue")
-_STORED_OPTIONS = (*_WORKER_OPTIONS, "idempotency_key", "tags", "on_conflict")
+_WORKER_OPTIONS = ("delay", "at")
+_STORED_OPTIONS = (*_WORKER_OPTIONS, "queue", "idempotency_key", "tags", "on_conflict")
 if TYPE_CHECKING:
+    from aioreactor.coordination.alone import Entered
+    from aioreactor.coordination.coordinator import Coordinator
     from aioreactor.durable import DurableRuns
     from aioreactor.jobs.queue import JobQueue
+    from aioreactor.store.client import StoreClient
 
 _current: ContextVar[Runtime | None] = ContextVar("aioreactor_runtime", default=None)
 _default: dict[str, Runtime] = {}

@@ -10,6 +10,7 @@ from typing import Any
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.fields import closest_text
 from aioreactor.definition.policies import Durability, OnCancel, OnFailure
+from aioreactor.definition.primitives import check_limits
 
 _PREFIX = "AIOREACTOR_"
 _LONGEST_WAIT = 3.0
@@ -25,17 +26,22 @@ class Settings:
     ``max_threads`` bounds the worker threads that blocking bodies use (None: anyio's own bound of 40).
     ``redis_url`` makes runs durable: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://`` or
     ``redis+cluster://``. ``key_prefix`` names the key space, ``queue`` arq's queue (its own default: ``arq:queue``),
+    ``queue_url`` its server when that is another one than ``redis_url``,
     ``store_retry_for`` bounds the retries of one command, ``lease_ttl`` (at least 1) is how long a dead process keeps
     its runs, ``lease_thread`` keeps the leases of an event loop that stands still, for up to ``lease_thread_limit``
     (ten times ``lease_ttl``), ``wait_replicas`` makes a write wait until so many replicas have it, for up to
     ``wait_replicas_timeout`` (at most 3), ``retention`` how long a run that ended is kept, ``max_value_bytes`` the
     largest value of a step; ``cipher`` encrypts marked fields.
+    In a worker, a run of which nothing but waits is left is parked when they last longer than ``park_after``.
+    ``rate_limits`` gives limits to the names of `RateLimit`: ``{"stripe": {"second": 3, "minute": 100}}``.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
 
     redis_url: str | None = None
     key_prefix: str = "aioreactor"
     queue: str | None = None
+    queue_url: str | None = None
+    park_after: float = 2.0
     store_retry_for: float = 10.0
     lease_ttl: float = 30.0
     lease_thread: bool = False
@@ -45,6 +51,7 @@ class Settings:
     retention: float = 86400.0
     max_value_bytes: int = 1024 * 1024
     cipher: Any = None
+    rate_limits: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
     middlewares: Sequence[Any] = ()
     resources: Mapping[Any, Any] = field(default_factory=dict)
     on_failure: OnFailure = "settle"
@@ -69,6 +76,11 @@ class Settings:
         if not 0.001 <= self.wait_replicas_timeout <= _LONGEST_WAIT:
             text = f"from 0.001 to {_LONGEST_WAIT:g} s"
             raise ValueError(f"wait_replicas_timeout={self.wait_replicas_timeout}: {text}")
+        for name, limits in self.rate_limits.items():
+            try:
+                check_limits(limits)
+            except ValueError as error:
+                raise ValueError(f"rate_limits[{name!r}]: {error}") from error
 
     @property
     def thread_limit(self) -> float | None:
@@ -121,6 +133,8 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "redis_url": str,
     "key_prefix": str,
     "queue": str,
+    "queue_url": str,
+    "park_after": float,
     "store_retry_for": float,
     "lease_ttl": float,
     "lease_thread": _flag,

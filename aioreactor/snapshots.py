@@ -34,7 +34,10 @@ class StepSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """A stored run as of one moment. Times in seconds since the epoch, of the server's clock; inputs are redacted."""
+    """A stored run as of one moment. Times in seconds since the epoch, of the server's clock; inputs are redacted.
+
+    ``waits_for`` says of a run that nobody executes now what it waits for: a worker, or the next attempt of a step.
+    """
 
     run_id: str
     reactor: str
@@ -51,6 +54,7 @@ class RunSnapshot:
     parent: str | None = None
     tags: tuple[str, ...] = ()
     version: str = ""
+    waits_for: str = ""
 
 
 def from_row(row: RunRow) -> RunSnapshot:
@@ -64,7 +68,22 @@ def from_row(row: RunRow) -> RunSnapshot:
         parent=row.parent or None,
         tags=row.tags,
         version=row.version,
+        waits_for=row.waits_for,
     )
+
+
+def _stored_outcome(row: RunRow) -> Outcome[Any]:
+    outcome: Outcome[Any] = codec_for().decode(unstamp(row.outcome, "the outcome"), "the outcome")
+    return outcome
+
+
+def bare_outcome(row: RunRow) -> Outcome[Any] | None:
+    """The outcome of a run whose record cannot be read here; None if it has none, or one that needs the record."""
+    stored = _stored_outcome(row) if row.outcome else None
+    if stored is None or isinstance(stored, Success):
+        return None
+    object.__setattr__(stored, "_record", RunRecord(row.run_id, row.reactor, row.status))
+    return stored
 
 
 class StoredReader:
@@ -89,13 +108,12 @@ class StoredReader:
         row = self.record.row
         if not row.outcome:
             return None
-        stored = codec_for().decode(unstamp(row.outcome, "the outcome"), "the outcome")
+        stored = _stored_outcome(row)
         record = RunRecord(row.run_id, row.reactor, row.status, self.results(), self.entries)
         if isinstance(stored, Success):
             return Success(self._execution.state.root.value(), _record=record)
         object.__setattr__(stored, "_record", record)
-        outcome: Outcome[Any] = stored
-        return outcome
+        return stored
 
     def snapshot(self) -> RunSnapshot:
         """All of it."""
@@ -115,6 +133,7 @@ class StoredReader:
             parent=row.parent or None,
             tags=row.tags,
             version=row.version,
+            waits_for=row.waits_for,
         )
 
 

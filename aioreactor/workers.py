@@ -37,15 +37,16 @@ def worker_settings(modules: Iterable[str] = (), **options: Any) -> type[setting
 
     Args:
         modules: the modules that define the reactors; imported now.
-        **options: ``queue``, ``max_concurrency`` (runs at a time, default 100), ``shutdown_grace`` and
-            ``sweep_interval`` (seconds, default 10), ``functions`` and ``cron_jobs`` of your own, and whatever arq's
-            worker takes (hooks, ``max_jobs``, …).
+        **options: ``queue`` (default: that of the settings), ``max_concurrency`` (runs at a time, default 100),
+            ``shutdown_grace`` and ``sweep_interval`` (seconds, default 10), ``functions`` and ``cron_jobs`` of your
+            own, and whatever arq's worker takes (hooks, ``max_jobs``, …).
 
     Raises:
         ImportError: a module cannot be imported.
         TypeError: an option is not known.
     """
-    options.setdefault("settings", current_runtime().settings)
+    given = options.setdefault("settings", current_runtime().settings)
+    options.setdefault("queue", given.queue)
     return settings.worker_settings(modules, carrier=backing, **options)
 
 
@@ -66,4 +67,5 @@ def cron_jobs() -> list[Any]:
 def stand_by() -> None:
     """Let ``aioreactor worker`` execute runs of the current runtime, unless a module has said something else."""
     if not defaults.is_said():
-        defaults.use(backing, settings=current_runtime().settings)
+        given = current_runtime().settings
+        defaults.use(backing, settings=given, queue=given.queue)

@@ -9,6 +9,7 @@ from aioreactor.cli.check import check
 from aioreactor.cli.demo.command import demo
 from aioreactor.cli.graph import graph
 from aioreactor.cli.output import EXIT_CODES
+from aioreactor.cli.sweep import sweep
 from aioreactor.cli.worker import worker
 
 _EPILOG = f"""{EXIT_CODES}
@@ -27,5 +28,5 @@ def cli() -> None:
     """
 
 
-for _command in (demo, graph, check, worker):
+for _command in (demo, graph, check, worker, sweep):
     cli.add_command(_command)

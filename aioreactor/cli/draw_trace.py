@@ -14,6 +14,14 @@ from aioreactor.cli.render_trace import Attempt, RollbackAction, RunTree, StepTr
 Describe: TypeAlias = Callable[[str, str], str]
 """What an action does, by its kind (``undo``, ``compensate``, ``undo_all``) and path; empty when unknown."""
 
+Where: TypeAlias = Callable[[str, str], str]
+"""Where something was done, by its kind (``run`` for a step) and path; empty when unknown."""
+
+
+def _nowhere(_kind: str, _path: str) -> str:
+    return ""
+
+
 STYLES = {
     "completed": "green",
     "skipped": "cyan",
@@ -26,17 +34,19 @@ STYLES = {
 }
 
 
-def draw_run(run: RunTree, symbols: Symbols, head: Text, describe: Describe | None = None) -> Tree:
+def draw_run(
+    run: RunTree, symbols: Symbols, head: Text, describe: Describe | None = None, where: Where = _nowhere
+) -> Tree:
     """The tree of one run under ``head``."""
     tree = Tree(head, guide_style="dim")
     if run.stopped_at is None:  # field errors of a step stand at that step
         for name, texts in run.field_errors.items():
             tree.add(Text.assemble(mark("failed", symbols), " ", (printable(name), "bold"), f"  {_joined(texts)}"))
-    _add_steps(tree, run.steps, symbols)
+    _add_steps(tree, run.steps, symbols, where)
     for note in run.notes:
         tree.add(Text(printable(note), style="dim"))
     if run.rollback:
-        _add_rollback(tree, run, symbols, describe)
+        _add_rollback(tree, run, symbols, describe, where)
     return tree
 
 
@@ -58,31 +68,32 @@ def span(seconds: float | None) -> str:
 # ---------------------------------------------------------------------- steps
 
 
-def _add_steps(parent: Tree, steps: Iterable[StepTree], symbols: Symbols) -> None:
+def _add_steps(parent: Tree, steps: Iterable[StepTree], symbols: Symbols, where: Where) -> None:
     """The steps that ran, one by one, and those that did not on one line."""
     idle = [step.name for step in steps if step.status == "not_started"]
     for step in steps:
         if step.status != "not_started":
-            _add_step(parent, step, symbols)
+            _add_step(parent, step, symbols, where)
     if idle:
         parent.add(Text(f"{symbols.not_started} never started: {printable(', '.join(idle))}", style="dim"))
 
 
-def _add_step(parent: Tree, step: StepTree, symbols: Symbols) -> None:
-    branch = parent.add(_step_line(step, symbols))
+def _add_step(parent: Tree, step: StepTree, symbols: Symbols, where: Where) -> None:
+    branch = parent.add(_step_line(step, symbols, where))
     if len(step.attempts) > 1:
         for attempt in step.attempts:
             branch.add(_attempt_line(attempt, symbols))
     for note in step.notes:
         branch.add(Text(printable(note), style="dim"))
-    _add_steps(branch, step.children, symbols)
+    _add_steps(branch, step.children, symbols, where)
 
 
-def _step_line(step: StepTree, symbols: Symbols) -> Text:
+def _step_line(step: StepTree, symbols: Symbols, where: Where) -> Text:
     line = Text.assemble(mark(step.status, symbols), " ", (printable(step.name), "bold"))
     line.append(f"  {span(step.duration)}".rstrip(), style="dim")
     if len(step.attempts) > 1:
         line.append(f"  {len(step.attempts)} attempts", style="yellow")
+    line.append(_spaced(where("run", step.path)), style="blue")
     for word, style in _remarks(step):
         line.append(f"  {printable(word)}", style=style)
     for action in step.rollback:
@@ -122,24 +133,29 @@ def _attempt_line(attempt: Attempt, symbols: Symbols) -> Text:
 # ---------------------------------------------------------------------- the rollback
 
 
-def _add_rollback(tree: Tree, run: RunTree, symbols: Symbols, describe: Describe | None) -> None:
+def _add_rollback(tree: Tree, run: RunTree, symbols: Symbols, describe: Describe | None, where: Where) -> None:
     left = sum(not action.complete for action in run.rollback)
     head = Text.assemble((f"{symbols.undone} rolled back, newest first", "bold magenta"))
     if left:
         head.append(f"; {left} of {len(run.rollback)} did not complete", style="bold red")
     branch = tree.add(head)
     for action in run.rollback:
-        branch.add(_action_line(action, symbols, describe))
+        branch.add(_action_line(action, symbols, describe, where))
 
 
-def _action_line(action: RollbackAction, symbols: Symbols, describe: Describe | None) -> Text:
+def _action_line(action: RollbackAction, symbols: Symbols, describe: Describe | None, where: Where) -> Text:
     line = Text(f"{action.order}. {action.kind} {printable(action.path)}", style="magenta")
     about = describe(action.kind, action.path) if describe is not None else ""
     if about:
         line.append(f"  {printable(about)}", style="not magenta dim")
     if not action.complete:
         line.append(f"  {symbols.failed} {printable(action.problem)}", style="bold red")
+    line.append(_spaced(where(action.kind, action.path)), style="not magenta blue")
     return line
+
+
+def _spaced(text: str) -> str:
+    return f"  {printable(text)}" if text else ""
 
 
 def _joined(texts: list[str]) -> str:

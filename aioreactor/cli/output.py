@@ -23,8 +23,8 @@ class Exit(IntEnum):
 EXIT_CODES = """\b
 Exit codes:
   0  all is well
-  1  problems were found (definition mistakes, books that do not balance),
-     or it was interrupted
+  1  problems were found (definition mistakes, books that do not balance,
+     runs that had to be left alone), or it was interrupted
   2  the command line is wrong, something it names cannot be used, or click
      and rich are not installed
 """

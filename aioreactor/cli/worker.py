@@ -9,21 +9,29 @@ from typing import Any
 
 import click
 
-from aioreactor import DefinitionError
 from aioreactor.cli import output
-from aioreactor.cli.targets import ModuleBroken, import_module, reactors_in
+from aioreactor.cli.stores import import_reactors, redis_url_option, use_store
 
 _log = logging.getLogger("aioreactor.worker")
 
 
 @click.command()
 @click.argument("modules", metavar="MODULE...", nargs=-1, required=True)
-@click.option("--queue", metavar="NAME", help="The queue to serve. [default: arq's, arq:queue]")
+@click.option("--queue", metavar="NAME", help="The queue to serve. [default: AIOREACTOR_QUEUE, else arq:queue]")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Runs at a time. [default: 100]")
 @click.option("--burst", is_flag=True, help="End when nothing is left to do.")
-@click.option("--redis-url", metavar="URL", envvar="AIOREACTOR_REDIS_URL", help="Where. [env: AIOREACTOR_REDIS_URL]")
+@click.option(
+    "--sweep-interval", metavar="SECONDS", type=click.FloatRange(min=1), help="Between two sweeps. [default: 10]"
+)
+@redis_url_option
 def worker(
-    modules: tuple[str, ...], queue: str | None, concurrency: int | None, redis_url: str | None, *, burst: bool
+    modules: tuple[str, ...],
+    queue: str | None,
+    concurrency: int | None,
+    sweep_interval: float | None,
+    redis_url: str | None,
+    *,
+    burst: bool,
 ) -> None:
     """Carry on the runs of the reactors in these modules.
 
@@ -35,29 +43,25 @@ def worker(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("arq").setLevel(logging.WARNING)
     names = tuple(dict.fromkeys(modules))
-    found = sum(_reactors(name) for name in names)
-    given = {"queue": queue, "max_concurrency": concurrency, "queue_url": redis_url}
+    found = sum(import_reactors(name) for name in names)
+    use_store(redis_url)
+    given = {
+        "queue": queue,
+        "max_concurrency": concurrency,
+        "sweep_interval": sweep_interval,
+        "queue_url": redis_url,
+    }
     _serve(names, found, {name: value for name, value in given.items() if value is not None}, burst=burst)
-
-
-def _reactors(name: str) -> int:
-    """Import a module; gives how many reactors it defines."""
-    try:
-        return len(reactors_in(import_module(name)))
-    except (ModuleBroken, DefinitionError) as error:
-        raise output.CannotUse(str(error)) from error
 
 
 def _serve(names: Sequence[str], found: int, options: dict[str, Any], *, burst: bool) -> None:
     from redis.exceptions import RedisError
 
-    from aioreactor import configure, workers
+    from aioreactor import workers
     from aioreactor.jobs.defaults import NoBacking, default_settings
     from aioreactor.jobs.settings import shown
     from aioreactor.jobs.worker import create_worker
 
-    if "queue_url" in options:
-        configure(redis_url=options["queue_url"])
     workers.stand_by()
     try:
         settings = default_settings(modules=names, **options)

@@ -37,6 +37,10 @@ class Launcher(Protocol):
         """Take a coordination primitive on its own."""
         ...
 
+    def coordinator(self) -> Any:
+        """What takes and shows coordination primitives; see `aioreactor.coordination`."""
+        ...
+
     def runs(self, reactor: type[Reactor[Any]] | None) -> Any:
         """Access to existing runs, of one reactor or of all."""
         ...

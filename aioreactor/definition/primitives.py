@@ -18,6 +18,16 @@ Algorithm: TypeAlias = Literal["fixed", "sliding", "gcra"]
 
 SMALLEST_TTL = 1.0
 _UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+_DAY = 86400
+_WINDOWS = {
+    "second": 1,
+    "minute": 60,
+    "hour": 3600,
+    "day": _DAY,
+    "week": 7 * _DAY,
+    "month": 30 * _DAY,
+    "year": 365 * _DAY,
+}
 
 
 def _positive(what: str, number: float | None) -> None:
@@ -32,6 +42,44 @@ def _lease(ttl: float, wait: float) -> None:
         raise ValueError(f"wait={wait}: seconds from 0")
 
 
+def _check_zone(tz: str) -> None:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(tz)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"tz={tz!r} is no time zone that is known here") from error
+
+
+def window_seconds(per: str | float) -> float:
+    """How long the window of a rate limit is: a month has 30 days, a year 365.
+
+    Raises:
+        ValueError: it is no window.
+    """
+    if isinstance(per, str):
+        if per not in _WINDOWS:
+            raise ValueError(f"per={per!r}: seconds, or one of {', '.join(_WINDOWS)}")
+        return _WINDOWS[per]
+    if per < 0.001:
+        raise ValueError(f"per={per}: seconds, at least 0.001")
+    return per
+
+
+def check_limits(limits: Mapping[Any, int], cost: int = 1) -> None:
+    """Refuse limits that make no sense, or that ``cost`` can never fit into.
+
+    Raises:
+        ValueError: one does not.
+    """
+    if not limits or any(number < 1 for number in limits.values()) or cost < 1:
+        raise ValueError("limits and cost are at least 1")
+    for per, number in limits.items():
+        window_seconds(per)
+        if cost > number:
+            raise ValueError(f"cost={cost} never fits into {number} per {per}")
+
+
 class Primitive:
     """Base of the five: a kind and a key."""
 
@@ -42,6 +90,7 @@ class Primitive:
         if not callable(key) and (not isinstance(key, str) or not key):
             raise ValueError(f"{type(self).__name__}: the key is a text that is not empty, or a callable, not {key!r}")
         self.key = key
+        self._entered: list[Any] = []
 
     def key_for(self, subject: Any) -> str:
         """The key for these inputs or arguments; what the callable raises passes through."""
@@ -56,12 +105,24 @@ class Primitive:
 
         Cancellation: nothing is held afterwards.
         """
-        return await ports.launcher().enter(self)
+        entered = await ports.launcher().enter(self)
+        self._entered.append(entered)
+        return entered
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        """Give it back."""
+        """Give it back; also in another task than the one that took it.
+
+        Raises:
+            LeaseLost: it was lost meanwhile, and so the body was cancelled.
+
+        Cancellation: it is given back all the same.
+        """
+        # One declaration serves many tasks at once: what was taken in this context is meant, innermost first.
+        entered = next((item for item in reversed(self._entered) if item.is_here()), self._entered[-1])
+        self._entered.remove(entered)
+        await entered.leave(error)
 
     def __repr__(self) -> str:
         key = "…" if callable(self.key) else repr(self.key)
@@ -150,9 +211,15 @@ class RateLimit(Primitive):
             raise ValueError("RateLimit takes either limit and per, or limits={…}, not both")
         if algorithm not in {"fixed", "sliding", "gcra"}:
             raise ValueError(f"algorithm is 'fixed', 'sliding' or 'gcra', not {algorithm!r}")
-        if any(number < 1 for number in (limits or {}).values()) or (limit is not None and limit < 1) or cost < 1:
+        self.limits: dict[Any, int] | None = dict(limits) if limits is not None else None
+        if per is not None and limit is not None:
+            self.limits = {per: limit}
+        if cost < 1:
             raise ValueError("limits and cost are at least 1")
-        self.limits = dict(limits) if limits else ({per: limit} if per is not None else None)
+        if self.limits is not None:
+            check_limits(self.limits, cost)
+        if wait < 0:
+            raise ValueError(f"wait={wait}: seconds from 0")
         self.algorithm = algorithm
         self.cost = cost
         self.wait = wait
@@ -169,6 +236,7 @@ class Period(Primitive):
             raise ValueError(f"every={every!r}: seconds, or one of {', '.join(_UNITS)}")
         if not isinstance(every, str):
             _positive("every", every)
+        _check_zone(tz)
         self.every = every
         self.tz = tz
 
@@ -181,6 +249,47 @@ class OrderedLock(Primitive):
     def __init__(self, key: Key, poison_after: float = 600, strict: bool = True, wait: float = 0) -> None:
         super().__init__(key)
         _positive("poison_after", poison_after)
+        if poison_after < SMALLEST_TTL:
+            raise ValueError(
+                f"poison_after={poison_after}: at least {SMALLEST_TTL:g} s (signs of life come at a third)"
+            )
+        if wait < 0:
+            raise ValueError(f"wait={wait}: seconds from 0")
         self.poison_after = poison_after
         self.strict = strict
         self.wait = wait
+
+    @staticmethod
+    async def peek(key: str) -> Any:
+        """The line of a key: an `aioreactor.coordination.OrderReport`, or None if nothing is in line.
+
+        Raises:
+            StoreRequired: no store is configured.
+
+        Cancellation: nothing happens.
+        """
+        return (await ports.launcher().coordinator().inspect(key)).order
+
+    @staticmethod
+    async def skip(key: str) -> int | None:
+        """Pass over the first position, whatever it is doing; its number, or None if nothing is in line. Logged.
+
+        Raises:
+            StoreRequired: no store is configured.
+
+        Cancellation: it was passed over, or not.
+        """
+        skipped: int | None = await ports.launcher().coordinator().skip(key)
+        return skipped
+
+    @staticmethod
+    async def reset(key: str) -> int:
+        """Forget all positions, so that whoever has one is out; how many there were. Logged.
+
+        Raises:
+            StoreRequired: no store is configured.
+
+        Cancellation: they were forgotten, or not.
+        """
+        dropped: int = await ports.launcher().coordinator().reset(key)
+        return dropped

@@ -54,7 +54,7 @@ class Later:
 class Prepared:
     """What can be worked out once per node. ``fast`` lists, per parameter, whether it is an input, and its key."""
 
-    __slots__ = ("direct", "fast", "fn", "is_async", "recorded", "scoped")
+    __slots__ = ("direct", "fast", "fn", "is_async", "made", "recorded", "scoped")
 
     def __init__(self, node: PlanNode) -> None:
         assert node.body is not None
@@ -71,6 +71,7 @@ class Prepared:
         calls = [call for call in (node.undo, node.compensate) if call is not None]
         asked = any(arg.source is Source.ARGUMENT for call in calls for arg in call.args)
         self.recorded = bool(calls) and (asked or node.step_class is not None)
+        self.made = _made_in(node) if self.recorded else ()
         self.scoped = node.timeout is not None or bool(node.coordination)
         native = isinstance(self.fn, FunctionType) and bool(self.fn.__code__.co_flags & CO_COROUTINE)
         self.direct = native and not self.scoped
@@ -79,6 +80,14 @@ class Prepared:
 def _is_plain(arg: Arg) -> bool:
     simple = arg.source in {Source.INPUT, Source.RESULT} and not arg.path and arg.transform is None
     return simple and arg.check is None and not arg.keyword
+
+
+def _made_in(node: PlanNode) -> tuple[str, ...]:
+    """Arguments that a transformation or a default makes; all others follow from inputs and results."""
+    given = {arg.parameter for arg in node.args}
+    fields = node.step_class.__aioreactor_fields__.inputs if node.step_class is not None else ()
+    transformed = tuple(arg.parameter for arg in node.args if arg.transform is not None)
+    return transformed + tuple(field.name for field in fields if field.name not in given)
 
 
 def prepared_of(node: PlanNode) -> Prepared:
@@ -170,9 +179,17 @@ def bind(ex: Execution, scope: Scope, index: int, node: PlanNode, prepared: Prep
         positional, keywords = split(node.body, values)
         bound = Bound(scope.view, positional, keywords)
     if prepared.recorded:
-        scope.arguments = scope.arguments or {}
-        scope.arguments[index] = values
+        remember(scope, index, prepared, values)
     return bound
+
+
+def remember(scope: Scope, index: int, prepared: Prepared, values: Mapping[str, Any]) -> None:
+    """Keep what a body was given, for its undo and compensate."""
+    scope.arguments = scope.arguments or {}
+    scope.arguments[index] = values
+    if prepared.made:
+        scope.made = scope.made or {}
+        scope.made[index] = {name: values[name] for name in prepared.made if name in values}
 
 
 def bind_class(ex: Execution, frame: Frame, node: PlanNode, values: Mapping[str, Any], owner: str) -> Bound:
@@ -410,7 +427,7 @@ async def ended(
         ready = state.fail(scope, index, failed, started=started)
         ready = [*ready, *ex.apply_effects()]
     else:
-        state.retrying(scope, index, failed)
+        state.retrying(scope, index, failed, ex.clock.now() + delay)
         state.log("retry", path, number, f"{delay:g} s")
         ready = []
     if state.recording:

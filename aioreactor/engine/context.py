@@ -60,7 +60,7 @@ class Context(ContextMark):
     @property
     def deadline(self) -> float | None:
         """When the run has to be over, in seconds since the epoch; None without a deadline."""
-        return self._execution.deadline_at
+        return self._execution.state.root.deadline
 
     @property
     def idempotency_key(self) -> str:

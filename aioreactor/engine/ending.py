@@ -14,10 +14,11 @@ from aioreactor.engine import events, rollback
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
 from aioreactor.errors import StepCancelled
-from aioreactor.results import Failure, Halt, Outcome, Success
+from aioreactor.results import Dispatched, Failure, Halt, Outcome, Success
 from aioreactor.trace import Status
 
 if TYPE_CHECKING:
+    from aioreactor.engine.leaving import Leaving
     from aioreactor.engine.scheduler import Execution
 
 R = TypeVar("R")
@@ -38,7 +39,9 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     if ex.lost is None:
         ex.outcome = await ex.shielded(_conclude(ex))
     if ex.lost is not None:
-        raise ex.cancelled or ex.lost
+        if ex.cancelled is not None:
+            await _let_cancel_go_on(ex, None)
+        raise ex.lost
     outcome = ex.outcome
     assert outcome is not None
     if ex.cancelled is not None and outcome.ok and not ex.journal.durable:
@@ -51,7 +54,7 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     return outcome
 
 
-async def _let_cancel_go_on(ex: Execution, outcome: Outcome[Any]) -> None:
+async def _let_cancel_go_on(ex: Execution, outcome: Outcome[Any] | None) -> None:
     error = ex.cancelled
     assert error is not None
     left = getattr(outcome, "rollback_failures", [])
@@ -64,7 +67,8 @@ async def _let_cancel_go_on(ex: Execution, outcome: Outcome[Any]) -> None:
 
 async def _conclude(ex: Execution) -> Outcome[Any]:
     outcome = await _settle_fate(ex)
-    await _finish(ex, outcome)
+    if not isinstance(outcome, Dispatched):
+        await _finish(ex, outcome)
     return outcome
 
 
@@ -84,6 +88,8 @@ async def _settle_fate(ex: Execution) -> Outcome[Any]:
         return await _cancelled(ex)
     if state.halt is not None:
         return await _halted(ex)
+    if ex.leaving is not None and not state.completed:
+        return await _left(ex, ex.leaving)
     return Success(state.root.value(), _record=record_of(ex, "completed"))
 
 
@@ -116,6 +122,18 @@ async def _halted(ex: Execution) -> Outcome[Any]:
         rollback_failures=state.rollback_failures,
         _record=record_of(ex, "halted"),
     )
+
+
+async def _left(ex: Execution, leaving: Leaving) -> Dispatched:
+    ex.state.log(leaving.kind, leaving.path, 1, leaving.waits_for)
+    delay = max(0.0, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
+    job_id = await ex.part(delay, leaving.waits_for)
+    await ex.sent()
+    if ex.lost is None and leaving.kind == "hand_off":
+        await ex.tell(ex.state.root, "on_run_hand_off", events.RunHandedOff, job_id=job_id)
+    elif ex.lost is None:
+        await ex.tell(ex.state.root, "on_run_park", events.RunParked, delay=delay, waits_for=leaving.waits_for)
+    return Dispatched(job_id, _record=record_of(ex, "running"))
 
 
 def _aborted(ex: Execution, reason: str) -> Failure:

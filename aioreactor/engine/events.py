@@ -34,6 +34,19 @@ class RunResumed(Event, frozen=True, kw_only=True):
     """``on_run_resume``: a run that another execution began goes on here."""
 
 
+class RunHandedOff(Event, frozen=True, kw_only=True):
+    """``on_run_hand_off``: this process leaves the run to a worker, which the job ``job_id`` tells of it."""
+
+    job_id: str
+
+
+class RunParked(Event, frozen=True, kw_only=True):
+    """``on_run_park``: a worker leaves the run for ``delay`` seconds, since all of it waits."""
+
+    delay: float
+    waits_for: str
+
+
 class RunFinished(Event, frozen=True, kw_only=True):
     """``on_run_finish``: the outcome is final; ``duration`` in seconds."""
 

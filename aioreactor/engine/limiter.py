@@ -53,6 +53,15 @@ def release(scope: Scope) -> list[Ready]:
     return admitted
 
 
+def emptied(scope: Scope) -> list[Ready]:
+    """Take everything out of the queues around a scope."""
+    waiting: list[Ready] = []
+    for limiter in scope.limiters:
+        waiting += limiter.queue
+        limiter.queue = deque()
+    return waiting
+
+
 def withdraw(scope: Scope) -> list[Ready]:
     """Take everything that waits in a stopped scope out of the queues."""
     dropped: list[Ready] = []

@@ -16,7 +16,7 @@ from aioreactor.engine.arguments import FATAL, Frame, resolve, split, value_of
 from aioreactor.engine.attempt import Later, ended, keep, unawaited
 from aioreactor.engine.drive import in_thread, run_in
 from aioreactor.engine.nesting import REFUSALS, adopt, child_inputs
-from aioreactor.engine.scope import Failed, MapRun, Scope
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError
 from aioreactor.failures import describe
@@ -45,6 +45,8 @@ async def run_map(ex: Execution, scope: Scope, index: int) -> Readies | Later:
     inner = scope.children.get(index) if scope.children else None
     if isinstance(inner, MapRun) and inner.settled:
         return await _complete(ex, inner)
+    if isinstance(inner, MapRun):
+        inner.reading, scope.status[index] = True, NodeStatus.RUNNING
     try:
         source = await _cuttable(ex, scope, _open_source(ex, scope, index))
     except asyncio.CancelledError as error:
@@ -174,7 +176,7 @@ async def _feed(ex: Execution, run: MapRun, source: Any) -> Readies:
         take, close = _taker(source)
         await _cuttable(ex, run.scope, _take_all(ex, run, take))
     except _End:
-        pass
+        run.exhausted = True
     except asyncio.CancelledError as error:
         if not ex.note_if_cancelled(error):
             return _source_failed(ex, run, error)
@@ -186,6 +188,10 @@ async def _feed(ex: Execution, run: MapRun, source: Any) -> Readies:
         return _source_failed(ex, run, error)
     finally:
         await _close_source(ex, run, close)
+        run.reading = False
+    if ex.leaving is not None and not run.stopped and not run.exhausted:
+        ex.hold(run.scope, partial(ex.state.source_ended, run))
+        return ()
     return ex.state.source_ended(run)
 
 
@@ -193,10 +199,11 @@ async def _take_all(ex: Execution, run: MapRun, take: Take) -> None:
     waker = ex.waker(run)
     for _ in range(run.opened):  # a run that goes on after a crash has had these
         await take()
-    while await _has_room(run, waker):
+    while await _has_room(ex, run, waker):
+        run.reading = True
         item = await take()
-        if run.stopped:
-            return
+        if run.stopped or ex.leaving is not None:
+            return  # the item is taken again by who goes on with the run
         await _start_element(ex, run, item)
 
 
@@ -204,11 +211,12 @@ async def _nothing_to_close() -> None:
     return None
 
 
-async def _has_room(run: MapRun, waker: asyncio.Event) -> bool:
-    while not run.has_room and not run.stopped:
+async def _has_room(ex: Execution, run: MapRun, waker: asyncio.Event) -> bool:
+    run.reading = False
+    while not run.has_room and not run.stopped and ex.leaving is None:
         waker.clear()
         await waker.wait()
-    return not run.stopped
+    return not run.stopped and ex.leaving is None
 
 
 async def _close_source(ex: Execution, run: MapRun, close: Callable[[], Awaitable[None]]) -> None:

@@ -52,6 +52,10 @@ class JournalFailed(AioreactorError):
     retryable = False
 
 
+class Detached(AioreactorError):
+    """The caller was cancelled under ``on_cancel="detach"``: the execution stopped here, for a worker to go on with."""
+
+
 class Journal(Protocol):
     """Keeps a run. A dependant starts after the checkpoint of what it depends on has returned."""
 
@@ -91,6 +95,17 @@ class Journal(Protocol):
         """Write the last changes and the outcome, and let the run go."""
         ...
 
+    async def part(self, checkpoint: Checkpoint, delay: float, waits_for: str) -> str:
+        """Write the last changes, let the run go unfinished, and have a worker take it; gives the job's id.
+
+        ``delay`` in seconds, 0 is at once. Nothing of the run is in flight.
+
+        Raises:
+            OwnershipLost: another execution owns the run now.
+            JournalFailed: the store is away.
+        """
+        ...
+
 
 class VolatileJournal:
     """For runs that live and die with their process."""
@@ -110,6 +125,10 @@ class VolatileJournal:
 
     async def close(self, checkpoint: Checkpoint, outcome: Any) -> None:
         """Nothing is kept."""
+
+    async def part(self, checkpoint: Checkpoint, delay: float, waits_for: str) -> str:
+        """Nothing is kept, so nobody can take it: a volatile run is never left."""
+        raise AssertionError("a volatile run was left")
 
 
 class Dispatcher(Protocol):

@@ -34,8 +34,10 @@ def restoring(
     entries: list[RawEntry],
     inputs: Mapping[str, Any],
     fate: Fate | None,
+    *,
+    quiet: bool = False,
 ) -> Callable[[], Readies]:
-    """What `Execution.resume` calls to fill its state; it gives the nodes that may start."""
+    """What `Execution.resume` calls to fill its state; it gives the nodes that may start. ``quiet``: see `Restorer`."""
 
     def restore() -> Readies:
         state = ex.state
@@ -43,7 +45,7 @@ def restoring(
         state.root.inputs = inputs
         if fate is not None:
             _meet(ex, fate)
-        ready = Restorer(state, images, codec, failing=fate is not None).restore()
+        ready = Restorer(state, images, codec, failing=fate is not None, quiet=quiet).restore()
         state.dirty.clear()  # all of it is stored already
         if state.cancelled:
             state.stop_all()  # cancelled before it was restored: nothing of it starts
@@ -95,7 +97,9 @@ def _remember_arguments(ex: Execution, scope: Scope) -> None:
         if node.kind != "step" or scope.status[node.index] not in _ENTERED or not prepared_of(node).recorded:
             continue
         try:
-            values: Any = resolve(node.args, Frame(ex, scope, node.index))
+            made = scope.made.get(node.index, {}) if scope.made else {}
+            wired = tuple(arg for arg in node.args if arg.parameter not in made)
+            values: Any = {**resolve(wired, Frame(ex, scope, node.index)), **made}
             if node.step_class is not None:
                 values = validated(node.step_class.__aioreactor_fields__, values, f"step {scope.path_of(node.index)!r}")
         except (ArgumentError, InputValidationError, DefinitionError) as error:

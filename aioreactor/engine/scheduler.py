@@ -17,8 +17,9 @@ from aioreactor.engine import ending, events, mapping, nesting, reporting, rollb
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
 from aioreactor.engine.hooks import hooks_for
+from aioreactor.engine.leaving import GiveUp, Leaving, queued, reached, to_park
 from aioreactor.engine.limiter import Limiter, Ready, admit, release, withdraw
-from aioreactor.engine.ports import Environment, Journal, JournalFailed
+from aioreactor.engine.ports import Detached, Environment, Journal, JournalFailed
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.engine.services import Services
 from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
@@ -31,7 +32,11 @@ from aioreactor.results import Outcome
 
 logger = logging.getLogger("aioreactor.engine")
 R = TypeVar("R")
-_LOSSES: dict[type, str] = {OwnershipLost: "ownership_lost", JournalFailed: "checkpoint_failed"}
+_LOSSES: dict[type, str] = {
+    OwnershipLost: "ownership_lost",
+    JournalFailed: "checkpoint_failed",
+    Detached: "run_detached",
+}
 Tell: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -41,6 +46,8 @@ class Execution(Services):
     __slots__ = (
         "_bounded",
         "_engine_cut",
+        "_gated",
+        "_held",
         "_host_baseline",
         "_outbox",
         "_settling",
@@ -48,13 +55,15 @@ class Execution(Services):
         "_timers",
         "_unstarted",
         "_wakers",
+        "awaits_trigger",
         "began_at",
         "bodies",
         "cancelled",
         "cut_reason",
         "cutting",
-        "deadline_at",
         "interrupted",
+        "leaving",
+        "park_after",
         "rollback_limit",
         "rollback_scopes",
     )
@@ -67,18 +76,24 @@ class Execution(Services):
         self.interrupted: BaseException | None = None
         self.cut_reason = "the run was cancelled"
         self.began_at = self.clock.monotonic()
-        self.deadline_at: float | None = None
         self.rollback_limit = math.inf
         self.rollback_scopes: set[CancelScope] = set()
         self._engine_cut = False
         self._host_baseline = 0
         self._unstarted = 0
-        self._sleepers: dict[asyncio.Future[None], Scope] = {}
+        self._sleepers: dict[asyncio.Future[None], tuple[Later, float]] = {}
         self._settling: set[Scope] = set()
         self._timers: list[Timer] = []
         self._wakers: dict[MapRun, asyncio.Event] = {}
         self._outbox: list[tuple[MapRun, int]] = []
         self._bounded = False
+        self._gated = False
+        self._held: list[tuple[Scope, GiveUp]] = []
+        self.leaving: Leaving | None = None
+        self.awaits_trigger = False
+        """Whether reaching the plan's ``background`` trigger hands the run to a worker."""
+        self.park_after: float | None = None
+        """Seconds; a quiescent run that will wait for longer is parked. None waits in place."""
 
     # ------------------------------------------------------------------ the whole run
 
@@ -117,6 +132,7 @@ class Execution(Services):
         limit = self.option(self.plan, "max_concurrency")
         root.limiters = (Limiter(limit),) if limit is not None else ()
         self._bounded = limit is not None or self.plan.has_bounds
+        self._gated = self.awaits_trigger
         self.learn_secrets(secrets_of_fields(inputs, self.plan.fields.hidden))
 
     async def _drive(self, tell: Tell, start: Callable[[], Readies]) -> Outcome[Any]:
@@ -159,9 +175,27 @@ class Execution(Services):
                 await tell()
             ready = start()
             self.watch_deadline(self.state.root)
-            first = self.pick(ready)
+            first = self.pick(self._without_waits(ready))
             if first is not None:
                 await self._go_on(*first)
+
+    def _without_waits(self, ready: Readies) -> Readies:
+        """Those that may start at once; what still waits for its next attempt, of a run gone on with, waits on."""
+        now = self.clock.now()
+        later = {(s, i): s.due[i] - now for s, i in ready if s.due and s.due.get(i, 0.0) > now}
+        for (scope, index), delay in later.items():
+            self.tasks.start_soon(self._wait_then_go, Later(scope, index, delay))
+        return [each for each in ready if each not in later]
+
+    async def _wait_then_go(self, later: Later) -> None:
+        await self._back_off(later)
+        self.start_all(self._again(later))
+
+    def _again(self, later: Later) -> Readies:
+        """A wait has ended: the next attempt, or none if its scope was stopped meanwhile."""
+        if later.scope.stopped:
+            return self.state.drop(later.scope, later.index)
+        return ((later.scope, later.index),)
 
     async def _work(self, scope: Scope, index: int) -> None:
         self._unstarted -= 1
@@ -172,6 +206,8 @@ class Execution(Services):
         current: Ready | None = (scope, index)
         while current is not None:
             scope, index = current
+            if self._gated and self._turned_away(scope, index):
+                break
             is_step = scope.plan.nodes[index].kind == "step"
             try:
                 if is_step and not scope.stopped:
@@ -186,15 +222,17 @@ class Execution(Services):
                 self._start_admitted(release(scope))
             if type(ready) is Later:
                 await self._back_off(ready)
-                if self.state.recording and not scope.stopped:
+                if self.state.recording and not scope.stopped and self.leaving is None:
                     await self.save(always=True)  # the process may have slept: is the run still ours?
-                ready = self.state.drop(scope, index) if scope.stopped else ((scope, index),)
+                ready = self._again(ready)
             ready = self._admitted(ready)
             if self._outbox:
                 await self._flush()
             if self._unstarted and ready:
                 await self._give_way()
             current = self._first(ready)
+        if self._sleepers:
+            self._consider_parking()
 
     async def _perform(self, scope: Scope, index: int) -> Any:
         if scope.stopped or (self.state.recording and not self.journal.trusted and not await self.may_begin(scope)):
@@ -274,10 +312,11 @@ class Execution(Services):
 
     async def _back_off(self, later: Later) -> None:
         """Wait for the next attempt; cut short when the scope is stopped."""
-        if later.scope.stopped:
+        if later.scope.stopped or self.leaving is not None:
             return
         alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sleepers[alarm] = later.scope
+        self._sleepers[alarm] = later, self.clock.now() + later.delay
+        self._consider_parking()
         timer = self.clock.call_later(later.delay, partial(_ring, alarm))
         try:
             await alarm
@@ -319,14 +358,68 @@ class Execution(Services):
 
     def _call_off(self) -> list[Ready]:
         """Nothing new starts in stopped scopes: wake who waits for another attempt, empty the queues."""
-        for alarm, scope in self._sleepers.items():
-            if scope.stopped:
+        for alarm, (later, _) in self._sleepers.items():
+            if later.scope.stopped:
                 _ring(alarm)
-        ready: list[Ready] = []
+        ready = self._given_up()
         for scope in self.state.scopes():
             for dropped in withdraw(scope) if scope.limiters else ():
                 ready += self.state.drop(*dropped)
         return ready
+
+    # ------------------------------------------------------------------ leaving
+
+    def leave(self, leaving: Leaving) -> None:
+        """Leave the run as soon as what is in flight has settled; nothing new starts from now on."""
+        if self.leaving is not None or self.lost is not None or self.state.root.stopped:
+            return
+        self.leaving, self._gated = leaving, True
+        for alarm in self._sleepers:
+            _ring(alarm)
+        for scope, index in queued(list(self.state.scopes())) if self._bounded else ():
+            self.hold(scope, partial(self.state.drop, scope, index))
+        for waker in self._wakers.values():
+            waker.set()
+
+    def hold(self, scope: Scope, give_up: GiveUp) -> None:
+        """Something that was to start, or to go on, stays as it is for whoever goes on with the run.
+
+        ``give_up`` is called if its scope is stopped before the run is left.
+        """
+        self._held.append((scope, give_up))
+
+    def _turned_away(self, scope: Scope, index: int) -> bool:
+        """Whether a node whose turn has come is held."""
+        if scope.stopped:
+            return False
+        if self.leaving is None and self.awaits_trigger:
+            found = reached(self)
+            if found is not None:
+                self.leave(found)
+        if self.leaving is None:
+            return False
+        if scope.limiters and scope.plan.nodes[index].kind == "step":
+            self._start_admitted(release(scope))
+        self.hold(scope, partial(self.state.drop, scope, index))
+        return True
+
+    def _given_up(self) -> list[Ready]:
+        """What is held in stopped scopes does not wait for anybody any more."""
+        ready: list[Ready] = []
+        held, self._held = self._held, []
+        for scope, give_up in held:
+            if scope.stopped:
+                ready += give_up()
+            else:
+                self._held.append((scope, give_up))
+        return ready
+
+    def _consider_parking(self) -> None:
+        if self.park_after is None or self.leaving is not None or self.lost is not None:
+            return
+        found = to_park(self, list(self._sleepers.values()), self.park_after)
+        if found is not None:
+            self.leave(found)
 
     def _on_wake(self, effect: Wake) -> None:
         event = self._wakers.get(effect.map)
@@ -382,12 +475,10 @@ class Execution(Services):
         span = self.option(scope.plan, "deadline")
         if span is None:
             return
-        left = span
-        if scope.parent is None:
-            until = self.deadline_at if self.deadline_at is not None else self.clock.now() + span
-            self.deadline_at = until
-            left = max(0.0, until - self.clock.now())
-        self._timers.append(self.clock.call_later(left, partial(self._expire, scope, span)))
+        now = self.clock.now()
+        if scope.deadline is None:
+            scope.deadline = now + span
+        self._timers.append(self.clock.call_later(max(0.0, scope.deadline - now), partial(self._expire, scope, span)))
 
     def _expire(self, scope: Scope, span: float) -> None:
         if scope.failure is not None or not scope.active:
@@ -424,6 +515,9 @@ class Execution(Services):
         if self.cancelled is not None:
             return
         self.cancelled = error
+        if self.journal.durable and self.policy(self.state.root, "on_cancel") == "detach":
+            self.lose(Detached(f"run {self.state.run_id} was cancelled here, and is left to a worker"))
+            return
         self.cut_reason = "the run was cancelled"
         self._shut_down()
         rollback.bound_by_cancel(self)

@@ -71,6 +71,7 @@ class Scope:
         "children",
         "completed",
         "deadline",
+        "due",
         "element",
         "errors",
         "failed",
@@ -82,6 +83,7 @@ class Scope:
         "item",
         "left",
         "limiters",
+        "made",
         "order",
         "origin",
         "parent",
@@ -126,7 +128,11 @@ class Scope:
         self.item: Any = None
         self.hooks: Hooks | None = None
         self.limiters: tuple[Limiter, ...] = ()
-        self.deadline: Any = None
+        self.deadline: float | None = None
+        self.due: dict[int, float] | None = None
+        """Seconds since the epoch at which the next attempt of a step may start."""
+        self.made: dict[int, Mapping[str, Any]] | None = None
+        """Of the arguments of a step's last attempt, those that another process could not make again."""
 
     def path_of(self, index: int) -> str:
         """The dotted path of one of its nodes."""
@@ -180,6 +186,7 @@ class MapRun:
         "opened",
         "outcomes",
         "path",
+        "reading",
         "scope",
         "stopped",
         "to_roll_back",
@@ -200,6 +207,8 @@ class MapRun:
         self.failure: Failed | None = None
         self.to_roll_back: list[int] | None = None
         self.undone = False
+        self.reading = False
+        """Whether code of the source, or of ``collect``, is under way."""
 
     @property
     def plan(self) -> Plan:

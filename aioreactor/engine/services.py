@@ -177,6 +177,15 @@ class Services(ABC):
         except (OwnershipLost, JournalFailed) as error:
             self.lose(error)
 
+    async def part(self, delay: float, waits_for: str) -> str:
+        """Write the last checkpoint, and let the run go unfinished; gives the id of the job that goes on with it."""
+        nodes, entries = self.state.take_changes()
+        try:
+            return await self.journal.part(self._checkpoint(nodes, entries, "running"), delay, waits_for)
+        except (OwnershipLost, JournalFailed) as error:
+            self.lose(error)
+            return ""
+
     def _checkpoint(self, nodes: list[Ready], entries: list[RawEntry], status: Status) -> Checkpoint:
         return Checkpoint(nodes, entries, status, self._fate(), self.state.notes)
 

@@ -1,7 +1,9 @@
 """A run's state as flat images, one per node, and back again. Pure.
 
 An image holds what a node cannot work out again: its status, attempts, value, place in the rollback's order; for a
-composed child its validated inputs; for a map how many elements were opened; for an element its item. Everything else
+step that waits when its next attempt is due; for a composed child its validated inputs and its deadline; for a map how
+many elements were opened; for an element its item. For undos and compensates it holds the arguments that a
+transformation or a default made; the others follow from inputs and results. Everything else
 (who is ready, what is left, the stacks) follows from the plan and the images, so a checkpoint writes only the images of
 nodes that changed.
 
@@ -26,12 +28,16 @@ from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.results import Skipped, Success
 
 _DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.UNDONE)
+_WAITS = (NodeStatus.RUNNING, NodeStatus.READY)
 _ENDED_BADLY = (NodeStatus.FAILED, NodeStatus.CUT, NodeStatus.COMPENSATED)
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One node (or element) as it is stored; ``value``, ``error``, ``inputs`` and ``item`` are encoded."""
+    """One node (or element) as it is stored; ``value``, ``error``, ``inputs``, ``item`` and ``arguments`` are encoded.
+
+    ``due``, in seconds since the epoch: when the next attempt of a step may start; the deadline of a composed child.
+    """
 
     path: str
     status: int
@@ -42,6 +48,8 @@ class Image:
     inputs: bytes | None = None
     item: bytes | None = None
     opened: int = 0
+    due: float = 0.0
+    arguments: bytes | None = None
 
 
 class Codec(Protocol):
@@ -75,6 +83,14 @@ class Codec(Protocol):
         """An element's item, read again."""
         ...
 
+    def arguments(self, node: PlanNode, values: Mapping[str, Any]) -> bytes | None:
+        """Some arguments of a step; None when they cannot be stored."""
+        ...
+
+    def arguments_back(self, node: PlanNode, data: bytes) -> dict[str, Any]:
+        """Some arguments of a step, read again."""
+        ...
+
     def error(self, error: BaseException) -> bytes:
         """An error, as data."""
         ...
@@ -106,7 +122,15 @@ def image_of(ready: Ready, codec: Codec) -> Image:
         inputs=codec.inputs(inner.plan, inner.inputs) if isinstance(inner, Scope) else None,
         item=codec.item(node, path, scope.item) if scope.plan.element else None,
         opened=inner.opened if isinstance(inner, MapRun) else 0,
+        due=_due_of(scope, index, status, inner),
+        arguments=codec.arguments(node, scope.made[index]) if scope.made and index in scope.made else None,
     )
+
+
+def _due_of(scope: Scope, index: int, status: NodeStatus, inner: Any) -> float:
+    if isinstance(inner, Scope):
+        return inner.deadline or 0.0
+    return scope.due.get(index, 0.0) if scope.due and status in _WAITS else 0.0
 
 
 def _is_kept(node: PlanNode) -> bool:
@@ -131,6 +155,7 @@ def _image_of_element(element: Scope, codec: Codec) -> Image:
         NodeStatus.RUNNING,
         inputs=codec.inputs(element.plan, element.inputs),
         item=codec.item(run.node, element.path, element.item),
+        due=element.deadline or 0.0,
     )
 
 
@@ -138,13 +163,19 @@ def _image_of_element(element: Scope, codec: Codec) -> Image:
 
 
 class Restorer:
-    """Builds the tree of scopes again. ``failing``: the run was already going back when it was saved."""
+    """Builds the tree of scopes again. ``failing``: the run was already going back when it was saved.
 
-    def __init__(self, state: RunState, images: Mapping[str, Image], codec: Codec, *, failing: bool) -> None:
+    ``quiet``: nothing was in flight when it was let go, so no step is suspected of having been entered.
+    """
+
+    def __init__(
+        self, state: RunState, images: Mapping[str, Image], codec: Codec, *, failing: bool, quiet: bool = False
+    ) -> None:
         self.state = state
         self.images = images
         self.codec = codec
         self.failing = failing
+        self.quiet = quiet
 
     def restore(self) -> list[Ready]:
         """Fill the root scope and everything below; give what may start now."""
@@ -199,6 +230,12 @@ class Restorer:
         if image.attempts:
             scope.attempts = scope.attempts or {}
             scope.attempts[index] = image.attempts
+        if image.due and node.kind == "step":
+            scope.due = scope.due or {}
+            scope.due[index] = image.due
+        if image.arguments is not None:
+            scope.made = scope.made or {}
+            scope.made[index] = self.codec.arguments_back(node, image.arguments)
         if image.error is not None:
             scope.errors = scope.errors or {}
             scope.errors[index] = self.codec.error_back(image.error)
@@ -216,6 +253,7 @@ class Restorer:
         if node.kind == "compose" and image.inputs is not None and node.child is not None:
             child = self.state.adopt_child(scope, node.index)
             child.inputs = self.codec.inputs_back(node.child, image.inputs)
+            child.deadline = image.due or None
             self._scope(child)
         elif node.kind == "map" and image.status != NodeStatus.READY:
             self._map(self.state.adopt_map(scope, node.index), image.opened)
@@ -227,6 +265,7 @@ class Restorer:
             if image is not None and not run.plan.element:
                 element.item = self.codec.item_back(run.node, image.item) if image.item is not None else None
                 element.inputs = self.codec.inputs_back(run.plan, image.inputs) if image.inputs is not None else {}
+                element.deadline = image.due or None
                 if image.error is not None:
                     run.outcomes[index] = Failed(self.codec.error_back(image.error), element, None)
                     run.in_flight -= 1
@@ -264,7 +303,7 @@ class Restorer:
         if isinstance(inner, Scope):
             return self._ready(inner)
         scope.status[node.index] = NodeStatus.READY
-        if node.kind == "step":
+        if node.kind == "step" and not self.quiet:
             scope.suspects = scope.suspects or set()
             scope.suspects.add(node.index)
         found: list[Ready] = [(scope, node.index)]

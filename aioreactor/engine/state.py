@@ -219,8 +219,10 @@ class RunState:
         self.trace.append((self.now(), "run", path, attempt, ""))
         return path
 
-    def retrying(self, scope: Scope, index: int, failed: Failed) -> None:
-        """An attempt failed, another one follows."""
+    def retrying(self, scope: Scope, index: int, failed: Failed, due: float) -> None:
+        """An attempt failed, another one follows at ``due``."""
+        scope.due = scope.due or {}
+        scope.due[index] = due
         scope.attempts = scope.attempts or {}
         scope.attempts[index] = failed.attempts
         scope.errors = scope.errors or {}

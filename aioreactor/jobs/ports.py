@@ -30,7 +30,7 @@ class Carrier(Protocol):
 class Doorbell(Protocol):
     """Tells workers that runs want to be carried on; `JobQueue` is one."""
 
-    async def ring(self, run_ids: Iterable[str], *, due_ms: int | None = None) -> None:
+    async def ring(self, run_ids: Iterable[str], *, due_ms: int | None = None) -> list[str]:
         """See `JobQueue.ring`.
 
         Raises:

@@ -81,8 +81,8 @@ class JobQueue:
         """How to open another connection to its server."""
         return self._client._settings.endpoint
 
-    async def ring(self, run_ids: Iterable[str], *, due_ms: int | None = None, chunk: int | None = None) -> None:
-        """Have workers carry these runs on, ``due_ms`` from now by the server's clock.
+    async def ring(self, run_ids: Iterable[str], *, due_ms: int | None = None, chunk: int | None = None) -> list[str]:
+        """Have workers carry these runs on, ``due_ms`` from now by the server's clock; gives the ids of the jobs.
 
         One round trip for up to some hundred thousand runs.
 
@@ -102,6 +102,7 @@ class JobQueue:
         size = chunk or min(max(-(-len(distinct) // SPREAD), 1), MAX_CHUNK)
         jobs = [(payload.new_job_id(), payload.carry_body(some, self._dumps)) for some in slices(distinct, size)]
         await self._enqueue(jobs, due_ms)
+        return [job_id for job_id, _ in jobs]
 
     async def ring_lost(self, losses: Losses) -> int:
         """Have workers carry on runs that nobody does, once per loss; gives how many of these rings are new.
@@ -135,6 +136,12 @@ class JobQueue:
         keys = [self.queue_name, self.wake_key, *(payload.job_key(job_id) for job_id, _ in jobs)]
         args: list[Value] = [due_ms, self._keep_ms, len(job_key_prefix), wakes, WAKE_MS]
         return _scripts["jobs_ring"], keys, [*args, *(body for _, body in jobs)]
+
+    def named(self, queue_name: str) -> JobQueue:
+        """Another queue of the same server, or this one; to be closed by nobody."""
+        if queue_name == self.queue_name:
+            return self
+        return JobQueue(self._client, queue_name, dumps=self._dumps, keep_ms=self._keep_ms)
 
     async def aclose(self) -> None:
         """Close the client if the queue made it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol, TypeGuard, cast
+from typing import Any, ClassVar, TypeGuard, cast
 from urllib.parse import unquote, urlsplit
 
 from arq.connections import RedisSettings
@@ -19,6 +19,8 @@ from aioreactor.jobs import payload
 from aioreactor.jobs.ports import Backing, Carrier, Hook, OpensBacking, SweptStore
 from aioreactor.jobs.queue import JobQueue
 from aioreactor.jobs.service import WorkerService, guarded
+from aioreactor.registry import open_modules
+from aioreactor.settings import Settings
 from aioreactor.store.endpoints import Endpoint, parse_endpoint
 
 DEFAULT_URL = "redis://localhost:6379/0"
@@ -27,15 +29,6 @@ PATIENCE = (0.25, 20)
 
 _HOOKS = ("on_startup", "on_shutdown", "on_job_start", "on_job_end", "after_job_end")
 _OPTIONS = frozenset(inspect.signature(ArqWorker).parameters)
-
-
-class HasRedisUrl(Protocol):
-    """The part of the runtime's settings that a worker needs."""
-
-    @property
-    def redis_url(self) -> str | None:
-        """Where."""
-        ...
 
 
 class WorkerSettings:
@@ -64,7 +57,7 @@ def worker_settings(
     *,
     carrier: Carrier | OpensBacking,
     store: SweptStore | None = None,
-    settings: HasRedisUrl | None = None,
+    settings: Settings | None = None,
     queue: JobQueue | str | None = None,
     queue_url: str | None = None,
     max_concurrency: int = 100,
@@ -80,7 +73,7 @@ def worker_settings(
         modules: With the reactors, imported now.
         carrier: Executes runs; or opens, within the worker's loop, what does.
         store: Is swept, if ``carrier`` is one.
-        settings: Of the runtime; its ``redis_url`` is where the queue is if nothing else says so.
+        settings: Of the runtime; they say which queue it is, and where, if nothing else does.
         queue: Its name, or itself.
         queue_url: Where it is.
         max_concurrency: Runs at a time in each worker.
@@ -101,9 +94,11 @@ def worker_settings(
     names = tuple(dict.fromkeys(modules))
     for name in names:
         importlib.import_module(name)
-    url = queue_url or (settings.redis_url if settings is not None else None) or DEFAULT_URL
+    open_modules(names)
+    url = _queue_url(queue_url, settings)
     if not isinstance(queue, JobQueue):
-        queue = JobQueue(url, queue or default_queue_name, dumps=options.get("job_serializer"))
+        name = queue or (settings.queue if settings is not None else None) or default_queue_name
+        queue = JobQueue(url, name, dumps=options.get("job_serializer"))
     backing = Backing(carrier, store) if is_carrier(carrier) else cast("OpensBacking", carrier)
     service = WorkerService(
         backing,
@@ -149,6 +144,13 @@ def hooks(service: WorkerService, given: dict[str, Any]) -> dict[str, Hook | Non
             await theirs(ctx)
 
     return {**safe, "on_startup": on_startup, "on_shutdown": on_shutdown}
+
+
+def _queue_url(given: str | None, settings: Settings | None) -> str:
+    """The queue's server: given, else of the runtime's settings."""
+    if settings is None:
+        return given or DEFAULT_URL
+    return given or settings.queue_url or settings.redis_url or DEFAULT_URL
 
 
 def redis_settings(where: str | Endpoint) -> RedisSettings:

@@ -33,7 +33,8 @@ async def sweep(store: SweptStore, queue: JobQueue, limit: int = LIMIT) -> Swept
     """Ring for up to ``limit`` runs that somebody has to carry on and nobody does, and mend a part of the index.
 
     A run is lost when it is to go on and its lease ended, or when nobody took it for long. It is rung once per loss:
-    its version, which grows when somebody takes it, tells one loss from the next.
+    its version, which grows when somebody takes it, tells one loss from the next. It is rung for in the queue that it
+    was started for, else in ``queue``.
 
     Raises:
         StoreError: The store or the queue is away.
@@ -42,7 +43,12 @@ async def sweep(store: SweptStore, queue: JobQueue, limit: int = LIMIT) -> Swept
     Cancellation: some may have been rung; those found but not rung are found again after half a minute.
     """
     rows = await store.stalled(limit)
-    rung = await queue.ring_lost([(row.run_id, str(row.ver)) for row in rows]) if rows else 0
+    lost: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        lost.setdefault(row.queue or queue.queue_name, []).append((row.run_id, str(row.ver)))
+    rung = 0
+    for name, losses in lost.items():
+        rung += await queue.named(name).ring_lost(losses)
     repaired = await store.repair(limit)
     return Swept(len(rows), rung, repaired)
 

@@ -164,6 +164,7 @@ class _Compiler(NodeCompiler):
         plan.resource_needs = tuple(resources_of(plan))
         plan.fingerprint = fingerprint(plan)
         plan.store_reasons = store_need.reasons(plan)
+        plan.later_reasons = store_need.later(plan)
         return plan
 
     def _returns(self) -> int | None:

@@ -18,12 +18,20 @@ _KINDS = {
 def reasons(plan: Plan) -> tuple[str, ...]:
     """One text per thing that only works with a store, nested reactors and elements included."""
     found = []
-    if plan.options.coordination:
-        found.append(f"{plan.reactor.__qualname__} declares coordination")
     if plan.background is not None:
         found.append(f"{plan.reactor.__qualname__} goes on in the background")
     if plan.options.on_cancel == "detach":
         found.append(f'{plan.reactor.__qualname__} has on_cancel="detach"')
+    for node in plan.nodes:
+        found += [text for inner in _plans_in(node) for text in inner.store_reasons]
+    return tuple(dict.fromkeys([*later(plan), *found]))
+
+
+def later(plan: Plan) -> tuple[str, ...]:
+    """One text per thing that this release does not do yet."""
+    found = []
+    if plan.options.coordination:
+        found.append(f"{plan.reactor.__qualname__} declares coordination")
     for node in plan.nodes:
         found += _of_node(node)
     return tuple(dict.fromkeys(found))
@@ -38,9 +46,14 @@ def _of_node(node: PlanNode) -> list[str]:
         found.append(f"map {node.name!r} fans out")
     if node.retry.on_exhausted == "pause":
         found.append(f'{where} has on_exhausted="pause"')
-    inner = node.child if node.kind == "compose" else node.element
-    if inner is not None and inner.element:
-        found += [text.replace("step ''", f"map {node.name!r}") for one in inner.nodes for text in _of_node(one)]
-    elif inner is not None:
-        found += inner.store_reasons
+    if node.element is not None and node.element.element:
+        found += [text.replace("step ''", f"map {node.name!r}") for one in node.element.nodes for text in _of_node(one)]
+    for inner in _plans_in(node):
+        found += inner.later_reasons
     return found
+
+
+def _plans_in(node: PlanNode) -> list[Plan]:
+    """The reactors in a node that bring reasons of their own."""
+    inner = node.child if node.kind == "compose" else node.element
+    return [inner] if inner is not None and not inner.element else []

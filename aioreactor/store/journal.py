@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+
+from msgspec import structs
 
 from aioreactor.engine.ports import Checkpoint, JournalFailed
 from aioreactor.engine.snapshot import image_of
@@ -24,6 +26,8 @@ from aioreactor.trace import Status
 
 logger = logging.getLogger("aioreactor.store")
 EncodeOutcome = Callable[[Outcome[Any]], bytes]
+Ring = Callable[[int], Awaitable[str]]
+"""Tells workers of the run, so many milliseconds from now; gives the id of the job, empty when nobody could be told."""
 
 
 class _Batch:
@@ -66,6 +70,7 @@ class RunJournal:
         codec: PlanCodec,
         encode_outcome: EncodeOutcome,
         *,
+        ring: Ring,
         retention_ms: int,
         known_state: bytes = b"",
     ) -> None:
@@ -75,6 +80,7 @@ class RunJournal:
         self.scrubber: Callable[[], Scrubber] = Scrubber
         self._hold = hold
         self._encode_outcome = encode_outcome
+        self._ring = ring
         self._retention_ms = retention_ms
         self._batch = _Batch()
         self._writing: asyncio.Task[None] | None = None
@@ -169,6 +175,25 @@ class RunJournal:
     def let_go(self) -> None:
         """Keep the lease no longer; what was not closed by now is somebody else's when it ends."""
         self._hold.release()
+
+    async def part(self, checkpoint: Checkpoint, delay: float, waits_for: str) -> str:
+        """See `Journal.part`. What cannot be kept is an error of the step that made it, and was met before.
+
+        First let go, then rung: a crash in between leaves it to the sweeper, while a worker that was rung before it is
+        free would turn away.
+
+        Cancellation: callers shield it.
+        """
+        self._add(checkpoint)
+        self._hold.release()
+        delay_ms = round(delay * 1000)
+        rest = f"{self.claim.fence} {waits_for}"
+        try:
+            changes = structs.replace(self._batch.changes(), rest=rest)
+            await self.store.release(self.claim, changes, due_ms=delay_ms)
+        except StoreError as error:
+            raise JournalFailed(f"the store did not keep the last checkpoint: {error}") from error
+        return await self._ring(delay_ms)
 
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
         """See `Journal.close`. What cannot be kept is left out, since the run ends all the same.

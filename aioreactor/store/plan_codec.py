@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,15 +11,18 @@ import msgspec
 from aioreactor.definition.annotations import UNKNOWN, Unresolved
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.snapshot import Image
-from aioreactor.errors import SerializationError
+from aioreactor.errors import PayloadTooLarge, SerializationError
+from aioreactor.logs import note
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.redaction import Scrubber
 from aioreactor.store.codec import FieldsCodec, ValueCodec, codec_for
-from aioreactor.store.codec_records import DEFAULT_MAX_VALUE_BYTES, Cipher, stamp, unstamp
+from aioreactor.store.codec_records import DEFAULT_MAX_VALUE_BYTES, Cipher, check_size, stamp, unstamp
 from aioreactor.store.codec_wire import pack_plain
 from aioreactor.store.failures_data import ErrorData, failure_to_data, pack_failure
 from aioreactor.store.failures_revive import failure_from_data, unpack_failure
 from aioreactor.trace import RawEntry
+
+logger = logging.getLogger("aioreactor.store")
 
 
 class _ImageRow(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -30,6 +34,8 @@ class _ImageRow(msgspec.Struct, array_like=True, omit_defaults=True):
     inputs: bytes | None = None
     item: bytes | None = None
     opened: int = 0
+    due_ms: int = 0
+    arguments: bytes | None = None
 
 
 class _FateRow(msgspec.Struct, array_like=True):
@@ -60,12 +66,14 @@ class PlanCodec:
     """Encodes and decodes for one run; `snapshot.Codec`.
 
     ``scrub`` takes secrets out of stored error texts; it is asked for anew each time, since a run learns of them.
+    ``ahead`` is by how many seconds the store's clock is ahead of this process's: stored times are the store's.
     """
 
     def __init__(self, *, limit: int = DEFAULT_MAX_VALUE_BYTES, cipher: Cipher | None = None) -> None:
         self.limit = limit
         self.cipher = cipher
         self.scrub: Scrubber | None = None
+        self.ahead = 0.0
 
     def value(self, node: PlanNode, path: str, value: Any) -> bytes:
         """See `snapshot.Codec`."""
@@ -102,6 +110,19 @@ class PlanCodec:
         """See `snapshot.Codec`."""
         return _item_codec(node).restore(data, step=node.name, cipher=self.cipher)
 
+    def arguments(self, node: PlanNode, values: Mapping[str, Any]) -> bytes | None:
+        """See `snapshot.Codec`."""
+        try:
+            return check_size(node.name, _arguments_codec(node).encode(values, cipher=self.cipher), self.limit)
+        except (SerializationError, PayloadTooLarge) as error:
+            text = f"an undo or compensate in another process gets what is made anew: {error}"
+            note(logger, logging.WARNING, "argument_not_kept", text, step=node.name)
+            return None
+
+    def arguments_back(self, node: PlanNode, data: bytes) -> dict[str, Any]:
+        """See `snapshot.Codec`."""
+        return _arguments_codec(node).decode(data, cipher=self.cipher)
+
     def error(self, error: BaseException) -> bytes:
         """See `snapshot.Codec`."""
         return pack_failure(error, scrub=self.scrub)
@@ -114,8 +135,18 @@ class PlanCodec:
 
     def image(self, image: Image) -> bytes:
         """A node's image as a record."""
+        due_ms = round((image.due + self.ahead) * 1000) if image.due else 0
         row = _ImageRow(
-            image.status, image.attempts, image.order, image.value, image.error, image.inputs, image.item, image.opened
+            image.status,
+            image.attempts,
+            image.order,
+            image.value,
+            image.error,
+            image.inputs,
+            image.item,
+            image.opened,
+            due_ms,
+            image.arguments,
         )
         return stamp(msgspec.msgpack.encode(row))
 
@@ -129,7 +160,20 @@ class PlanCodec:
             row = _images.decode(unstamp(data, f"the record of {path!r}"))
         except msgspec.MsgspecError as error:
             raise SerializationError(f"the record of {path!r}", str(error)) from error
-        return Image(path, row.status, row.attempts, row.order, row.value, row.error, row.inputs, row.item, row.opened)
+        due = row.due_ms / 1000 - self.ahead if row.due_ms else 0.0
+        return Image(
+            path,
+            row.status,
+            row.attempts,
+            row.order,
+            row.value,
+            row.error,
+            row.inputs,
+            row.item,
+            row.opened,
+            due,
+            row.arguments,
+        )
 
     def entry(self, entry: RawEntry) -> bytes:
         """A trace entry as a record."""
@@ -194,6 +238,14 @@ def _item_codec(node: PlanNode) -> ValueCodec:
 
     arg = next((arg for arg in node.args if arg.source is Source.ITEM and not arg.path and arg.transform is None), None)
     return codec_for(known(arg.annotation) if arg is not None else UNKNOWN)
+
+
+def _arguments_codec(node: PlanNode) -> FieldsCodec:
+    known_types = {arg.parameter: known(arg.annotation) for arg in node.args}
+    if node.step_class is None:
+        return FieldsCodec(known_types)
+    fields = node.step_class.__aioreactor_fields__
+    return FieldsCodec({**known_types, **{f.name: known(f.annotation) for f in fields.inputs}}, fields.hidden)
 
 
 def _is_plain(value: Any) -> bool:

@@ -42,6 +42,10 @@ class Bell:
         """Wake the listener, now or when it waits next."""
         self._rung.set()
 
+    def hear(self, message: bytes) -> None:
+        """A message came on its channel; what it says makes no difference here."""
+        self.ring()
+
     async def wait(self, timeout: float | None) -> bool:
         """Wait until it has rung since the last time; False if it did not within ``timeout`` seconds.
 
@@ -86,16 +90,21 @@ class Pushes:
         Cancellation: the bell is gone.
         """
         bell = Bell()
-        ready = self._add(channel, bell)
+        ready = self.attach(channel, bell)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     await ready.wait()
             yield bell
         finally:
-            self._remove(channel, bell)
+            self.detach(channel, bell)
 
-    def _add(self, channel: str, bell: Bell) -> asyncio.Event:
+    def attach(self, channel: str, bell: Bell) -> asyncio.Event:
+        """Have ``bell`` hear what comes on ``channel`` until `detach`; the event is set while it is subscribed.
+
+        Raises:
+            StoreClosed: The store was closed.
+        """
         if self._closed:
             raise StoreClosed("the run store is closed")
         self._bells.setdefault(channel, set()).add(bell)
@@ -105,7 +114,8 @@ class Pushes:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="aioreactor-store-pushes")
         return ready
 
-    def _remove(self, channel: str, bell: Bell) -> None:
+    def detach(self, channel: str, bell: Bell) -> None:
+        """Have ``bell`` hear nothing more."""
         bells = self._bells[channel]
         bells.discard(bell)
         if not bells:
@@ -195,7 +205,8 @@ class Pushes:
             self._heard = loop.time()
             word, channel = reply[0], reply[1].decode()
             if word == b"message":
-                self._ring(channel)
+                for bell in tuple(self._bells.get(channel, ())):
+                    bell.hear(reply[2])
             elif word == b"subscribe":
                 self._confirm(channel)
 

@@ -41,6 +41,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         served: How many requests have been served; written together with their effects.
         version: Of the code that goes on with the run.
         fingerprint: Of the plan that goes on with the run.
+        rest: The fence of who lets the run go with nothing in flight, a blank, and what the run waits for.
     """
 
     status: Status | None = None
@@ -53,6 +54,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     served: int | None = None
     version: str | None = None
     fingerprint: str | None = None
+    rest: str | None = None
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
         due_ms: From its creation; before then nobody is expected to take it.
         parent: The run that started it.
         tags: To list it by.
+        queue: Of the workers that are to carry it on; empty is any.
         listed: Whether it is among the top-level runs, or an element of another.
         steps: Results that it begins with (fork, retry).
         trace: Entries that it begins with.
@@ -82,6 +85,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     due_ms: int = 0
     parent: str = ""
     tags: tuple[str, ...] = ()
+    queue: str = ""
     listed: bool = True
     steps: Mapping[str, bytes] = _NOTHING
     trace: Sequence[bytes] = ()
@@ -113,6 +117,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         ended_ms: 0 before it has ended.
         labels: What it is listed by, apart from its status, one a line.
         now_ms: When this was read.
+        queue: Of the workers that are to carry it on; empty is any.
+        rest: See `Changes.rest`; of whoever let it go last.
         inputs, outcome, failure, state: Empty also when they were not asked for.
     """
 
@@ -137,10 +143,23 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     labels: str = ""
     seq: int = 0
     served: int = 0
+    queue: str = ""
+    rest: str = ""
     inputs: bytes = b""
     outcome: bytes = b""
     failure: bytes = b""
     state: bytes = b""
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for, if it was let go with nothing in flight and nobody has taken it since."""
+        fence, _, text = self.rest.partition(" ")
+        return text if fence == str(self.fence) and self.status in LIVE else ""
+
+    @property
+    def was_quiet(self) -> bool:
+        """For who has just taken it: whether nothing was in flight before."""
+        return self.rest.partition(" ")[0] == str(self.fence - 1)
 
     @property
     def ended(self) -> bool:

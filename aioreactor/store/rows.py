@@ -12,9 +12,9 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served due_ms"
+    "parent labels seq served due_ms queue rest"
 ).split()
-CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint")
+CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest")
 BLOBS = "inputs outcome failure state".split()
 
 
@@ -50,6 +50,8 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         labels=labels,
         seq=number("seq"),
         served=number("served"),
+        queue=text("queue"),
+        rest=text("rest"),
         **{blob: scalars.get(blob, b"") for blob in BLOBS},
     )
 
@@ -98,6 +100,7 @@ def new_scalars(new: NewRun) -> dict[str, Value]:
         "fingerprint": new.fingerprint,
         "parent": new.parent,
         "labels": new.labels(),
+        "queue": new.queue,
         "state": new.state,
         "seq": new.seq,
     }

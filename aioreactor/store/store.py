@@ -376,13 +376,17 @@ class RunStore:
     async def _list(self, run_id: str, created_ms: int, ver: int, labels: str, status: str, *, live_in_ms: int) -> None:
         await self._index.put(run_id, created_ms, ver, labels, status, live_in_ms=live_in_ms, expire_in_ms=0)
 
-    @contextlib.asynccontextmanager
-    async def _listen(self, channel: str) -> AsyncIterator[Bell]:
+    def pushes(self) -> Pushes:
+        """The subscriptions of this event loop, which others may share."""
         loop = asyncio.get_running_loop()
         pushes = self._pushes.get(loop)
         if pushes is None:
             pushes = self._pushes[loop] = Pushes(self._client._settings.endpoint)
-        async with pushes.listen(channel) as bell:
+        return pushes
+
+    @contextlib.asynccontextmanager
+    async def _listen(self, channel: str) -> AsyncIterator[Bell]:
+        async with self.pushes().listen(channel) as bell:
             yield bell
 
     async def aclose(self) -> None:

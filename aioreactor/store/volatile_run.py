@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from aioreactor.store.records import Changes, NewRun, Request, RunRecord, RunRow
-from aioreactor.store.rows import BLOBS, tags_of
+from aioreactor.store.rows import BLOBS, CHANGEABLE, tags_of
 from aioreactor.trace import Status
 
 
@@ -31,6 +31,7 @@ class VolatileRun:
         self.version, self.fingerprint = new.version, new.fingerprint
         self.seq, self.served = new.seq, 0
         self.state, self.failure, self.outcome = new.state, b"", b""
+        self.rest = ""
         self.steps = dict(new.steps)
         self.trace = list(new.trace)
         self.requests: list[Request] = []
@@ -58,7 +59,7 @@ class VolatileRun:
         """A checkpoint."""
         self.ver += 1
         self.updated_ms = now_ms
-        for name in ("status", "failure", "state", "seq", "served", "version", "fingerprint"):
+        for name in ("status", *CHANGEABLE):
             value = getattr(changes, name)
             if value is not None:
                 setattr(self, name, value)
@@ -90,6 +91,8 @@ class VolatileRun:
             labels=self.labels,
             seq=self.seq,
             served=self.served,
+            queue=self.new.queue,
+            rest=self.rest,
             inputs=self.new.inputs if "inputs" in blobs else b"",
             outcome=self.outcome if "outcome" in blobs else b"",
             failure=self.failure if "failure" in blobs else b"",

@@ -118,7 +118,7 @@ class Books:
             path = scope.path_of(index)
             if event == "retry" and not scope.stopped:
                 state.retrying(
-                    scope, index, Failed(ValueError(path), scope, index, attempts=scope.attempt_of(index) + 1)
+                    scope, index, Failed(ValueError(path), scope, index, attempts=scope.attempt_of(index) + 1), 0.0
                 )
             else:
                 self.running.remove((scope, index))

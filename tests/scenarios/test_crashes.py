@@ -37,6 +37,7 @@ class Records:
         self.writes = 0
         self.stop_at, self.after = stop_at, after
         self.closed: Outcome[Any] | None = None
+        self.parted: list[tuple[float, str]] = []
 
     durable = True
     trusted = True
@@ -64,6 +65,11 @@ class Records:
     async def save(self, checkpoint: Checkpoint) -> None:
         self._write(checkpoint)
         await asyncio.sleep(0)
+
+    async def part(self, checkpoint: Checkpoint, delay: float, waits_for: str) -> str:
+        self._write(checkpoint)
+        self.parted.append((delay, waits_for))
+        return "job"
 
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
         self._write(checkpoint)

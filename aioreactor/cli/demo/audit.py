@@ -24,6 +24,13 @@ def audit(shop: Shop, played: Sequence[Played]) -> list[Check]:
     halted = [each for each in played if each.outcome.status == "halted"]
     failed = [each for each in played if each.outcome.status not in {"completed", "halted"}]
     return [
+        *_common(shop, completed, halted, failed),
+        *_killed(shop, [each for each in played if each.worked is not None and each.worked.kill is not None]),
+    ]
+
+
+def _common(shop: Shop, completed: Sequence[Played], halted: Sequence[Played], failed: Sequence[Played]) -> list[Check]:
+    return [
         Check(
             all(each.on_hand + each.reserved + each.shipped == each.at_start for each in shop.stock.goods.values()),
             "stock: on hand + reserved + shipped = at start, for every article",
@@ -42,6 +49,28 @@ def audit(shop: Shop, played: Sequence[Played]) -> list[Check]:
             f"halt: orders that wait for review ({len(halted)}) keep their goods and their payment",
         ),
     ]
+
+
+def _killed(shop: Shop, killed: Sequence[Played]) -> list[Check]:
+    """Nothing when no worker was killed."""
+    text = (
+        f"killed workers ({len(killed)}): another process went on with their orders, and what it had to ask for "
+        "again was done once"
+    )
+    return [Check(all(_once(shop, each) for each in killed), text)] if killed else []
+
+
+def _once(shop: Shop, played: Played) -> bool:
+    """Whether its money was moved once in each direction at most, and by more than one process."""
+    account, outcome = _account(shop, played), played.outcome
+    worked = played.worked
+    total = outcome.value.total if isinstance(outcome, Success) else outcome.results.get("total", account.charged)
+    return (
+        worked is not None
+        and worked.successor is not None
+        and account.charged in {0, total}
+        and account.refunded in {0, account.charged}
+    )
 
 
 def effects(shop: Shop, played: Played) -> list[str]:

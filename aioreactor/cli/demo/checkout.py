@@ -173,7 +173,7 @@ class Checkout(Reactor[Confirmation], deadline=30):
     @step
     async def confirm(self, total: int, ship: Label, points: int, stock: Annotated[Stock, Resource]) -> Confirmation:
         """Hand the goods over and tell the customer."""
-        stock.hand_over(self.order_id)
+        await stock.hand_over(self.order_id)
         return Confirmation(self.order_id, total, ship.tracking, points)
 
     returns = confirm

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
 
 from aioreactor.cli.demo.systems import Carrier, Gateway, Loyalty, Shop, Stock
+
+Action: TypeAlias = Literal[
+    "reserve", "authorize", "capture", "book", "add", "hand_over", "take_back", "cancel", "refund", "void", "release"
+]
 
 
 class BadOrderFile(Exception):
@@ -31,10 +35,16 @@ class ShopSetup(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Order(Struct, frozen=True, forbid_unknown_fields=True):
-    """One order: ``checkout`` is what `Checkout.run` is given, good or bad; ``about`` says what is special."""
+    """One order: ``checkout`` is what `Checkout` is given, good or bad; ``about`` says what is special.
+
+    ``worker``: it is handed off to a worker process. ``kill_after``: that process is killed when it has had this action
+    done by the outside systems, before it hears of it.
+    """
 
     checkout: dict[str, Any]
     about: str = ""
+    worker: bool = False
+    kill_after: Action | None = None
 
     @property
     def label(self) -> str:
@@ -66,6 +76,9 @@ def read_orders(path: Path | None = None) -> OrderFile:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadOrderFile(f"{name} is not JSON: {error}") from error
     _refuse_repeated(name, found)
+    for order in found.orders:
+        if order.kill_after is not None and not order.worker:
+            raise BadOrderFile(f'{name}: order {order.label!r} has kill_after without "worker": true')
     return found
 
 

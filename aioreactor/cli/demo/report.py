@@ -14,7 +14,9 @@ from rich.text import Text
 from aioreactor import Failure, Halt, Success
 from aioreactor.cli.demo.audit import Check, effects, ledgers, money
 from aioreactor.cli.demo.checkout import Checkout
-from aioreactor.cli.demo.play import Played
+from aioreactor.cli.demo.orders import OrderFile
+from aioreactor.cli.demo.play import NotRun, Played
+from aioreactor.cli.demo.report_workers import by_whom, where_done, worked_json
 from aioreactor.cli.demo.systems import Shop
 from aioreactor.cli.draw_trace import STYLES, draw_run, mark, span
 from aioreactor.cli.output import Symbols, printable
@@ -35,7 +37,7 @@ The workflow is aioreactor/cli/demo/checkout.py. Its picture:
   aioreactor graph aioreactor.cli.demo.checkout:Checkout"""
 
 
-def introduction(orders: int, symbols: Symbols) -> RenderableType:
+def introduction(file: OrderFile, symbols: Symbols) -> RenderableType:
     """What is about to happen."""
     legend = Text("  ").join(
         Text.assemble(mark(status, symbols), " ", word)
@@ -48,8 +50,11 @@ def introduction(orders: int, symbols: Symbols) -> RenderableType:
     )
     legend.append_text(Text.assemble("  ", (symbols.retry, "yellow"), " tried again"))
     legend.append_text(Text.assemble("  ", (symbols.undone, "magenta"), " undone"))
+    orders, away = len(file.orders), sum(order.worker for order in file.orders)
+    handed = f"; {away} of them in worker processes" if away else ""
     return Group(
-        Text(f"{orders} orders go through one check-out. It works on four systems: stock, cards, carrier, points."),
+        Text(f"{orders} orders go through one check-out{handed}."),
+        Text("It works on four systems: stock, cards, carrier, points."),
         Text("When a step fails, whatever was done before is undone, newest first."),
         Padding(Text(SHAPE, style="dim"), (1, 0, 1, 3)),
         legend,
@@ -70,7 +75,10 @@ def order_tree(played: Played, symbols: Symbols) -> RenderableType:
     if played.order.about:
         head.append(f"\n{printable(played.order.about)}", style="italic")
     head.append(f"\n{printable(_given(played))}", style="dim")
-    tree = draw_run(played.tree, symbols, head, partial(action_text, Checkout.plan))
+    for line in by_whom(played):
+        head.append(f"\n{line}", style="blue")
+    where = partial(where_done, played.worked, symbols) if played.worked is not None else _nowhere
+    tree = draw_run(played.tree, symbols, head, partial(action_text, Checkout.plan), where)
     return Padding(tree, (0, 0, 1, 0))
 
 
@@ -135,10 +143,13 @@ def books(shop: Shop, checks: Sequence[Check], symbols: Symbols) -> RenderableTy
     return Group("", _stock_table(shop), "", _payment_table(shop), "", *lines, "", last, "", Text(NEXT, style="dim"))
 
 
-def as_json(shop: Shop, played: Sequence[Played], checks: Sequence[Check]) -> dict[str, Any]:
+def as_json(
+    shop: Shop, played: Sequence[Played], checks: Sequence[Check], not_run: NotRun | None = None
+) -> dict[str, Any]:
     """All of it as plain data; money in cents, spans in milliseconds."""
     return {
         "orders": [_order_json(shop, each) for each in played],
+        "not_run": None if not_run is None else {"orders": list(not_run.orders), "reason": not_run.reason},
         "ledgers": ledgers(shop),
         "checks": [check._asdict() for check in checks],
         "balanced": all(check.ok for check in checks),
@@ -155,8 +166,13 @@ def _order_json(shop: Shop, played: Played) -> dict[str, Any]:
         "why": why(played),
         "left_in_systems": effects(shop, played),
         "duration_ms": milliseconds(played.tree.duration),
+        "worker": worked_json(played.worked),
         "run": run_dict(played.tree),
     }
+
+
+def _nowhere(_kind: str, _path: str) -> str:
+    return ""
 
 
 def _status(played: Played) -> str:

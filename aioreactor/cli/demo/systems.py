@@ -1,7 +1,7 @@
 """The outside systems of the demo shop, in memory, each with a ledger of its own.
 
-They behave as real ones do: they take time, refuse, and now and then do not answer. Every action that takes
-something back is idempotent, because a rollback may call it twice.
+They behave as real ones do: they take time, refuse, and now and then do not answer. Every action is idempotent: a
+rollback may call one twice, and so may a worker that goes on where another one was killed.
 """
 
 from __future__ import annotations
@@ -85,11 +85,10 @@ class Stock:
     def __init__(self, goods: Mapping[str, tuple[int, int]], latency: float = 0.0) -> None:
         self.goods = {sku: Goods(price, pieces, on_hand=pieces) for sku, (price, pieces) in goods.items()}
         self.reservations: dict[str, Reservation] = {}
-        self._made = 0
         self._latency = latency
 
     async def reserve(self, order_id: str, sku: str, quantity: int) -> Reservation:
-        """Put pieces aside.
+        """Put pieces aside, once per order and article.
 
         Raises:
             OutOfStock: there are not that many.
@@ -97,14 +96,16 @@ class Stock:
         Cancellation: nothing was put aside.
         """
         await asyncio.sleep(self._latency)
+        known = self.reservations.get(f"res-{order_id}-{sku}")
+        if known is not None:
+            return known
         goods = self.goods.get(sku)
         left = goods.on_hand if goods is not None else 0
         if goods is None or left < quantity:
             raise OutOfStock(f"{quantity} of {sku!r} wanted, {left} left")
         goods.on_hand -= quantity
         goods.reserved += quantity
-        self._made += 1
-        made = Reservation(f"res-{self._made}", order_id, sku, quantity, goods.price * quantity)
+        made = Reservation(f"res-{order_id}-{sku}", order_id, sku, quantity, goods.price * quantity)
         self.reservations[made.id] = made
         return made
 
@@ -118,8 +119,11 @@ class Stock:
             self.goods[reservation.sku].reserved -= reservation.quantity
             self.goods[reservation.sku].on_hand += reservation.quantity
 
-    def hand_over(self, order_id: str) -> None:
-        """What was put aside for this order leaves the house."""
+    async def hand_over(self, order_id: str) -> None:
+        """What was put aside for this order leaves the house.
+
+        Cancellation: it is still there.
+        """
         for made in [each for each in self.reservations.values() if each.order_id == order_id]:
             del self.reservations[made.id]
             self.goods[made.sku].reserved -= made.quantity

@@ -42,6 +42,21 @@ def start_in() -> StartIn:
     return run
 
 
+NONSENSE = {"AIOREACTOR_REDIS_URL": "unix:///nowhere", "AIOREACTOR_LEASE_TTL": "9", "AIOREACTOR_QUEUE": "theirs"}
+
+
+@pytest.fixture(scope="session")
+def as_text(start_in: StartIn, tmp_path_factory: pytest.TempPathFactory) -> Started:
+    """What ``aioreactor demo`` printed."""
+    return start_in(tmp_path_factory.mktemp("demo"), "demo")
+
+
+@pytest.fixture(scope="session")
+def as_json(start_in: StartIn, tmp_path_factory: pytest.TempPathFactory) -> Started:
+    """What ``aioreactor demo --json`` printed, for a person who has a store of their own configured."""
+    return start_in(tmp_path_factory.mktemp("demo"), "demo", "--json", **NONSENSE)
+
+
 @pytest.fixture
 def start(start_in: StartIn, tmp_path: Path) -> Start:
     """``start("demo", "--json")``: run it as a process in an empty folder."""

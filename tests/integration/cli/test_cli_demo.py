@@ -18,12 +18,12 @@ from aioreactor.cli.demo import command
 from aioreactor.cli.demo.audit import audit, effects
 from aioreactor.cli.demo.orders import BadOrderFile, OrderFile, open_shop, read_orders, sample_text
 from aioreactor.cli.demo.play import Played, play
-from aioreactor.cli.demo.systems import Carrier, Gateway, Shop, Stock
+from aioreactor.cli.demo.systems import Carrier, Gateway, Loyalty, Shop, Stock
 from aioreactor.cli.draw_trace import STYLES
 from aioreactor.cli.render_trace import StepTree
 
 if TYPE_CHECKING:
-    from .cli_support import Invoke, Start, Started, StartIn
+    from .cli_support import Invoke, Start, Started
 
 SECRETS = [
     order["checkout"]["card_token"]
@@ -43,22 +43,11 @@ def steps_of(played: Played) -> dict[str, StepTree]:
     return {each.path: each for each in played.tree.walk()}
 
 
-@pytest.fixture(scope="module")
-def as_text(start_in: StartIn, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """What ``aioreactor demo`` printed."""
-    return start_in(tmp_path_factory.mktemp("demo"), "demo")
-
-
-@pytest.fixture(scope="module")
-def as_json(start_in: StartIn, tmp_path_factory: pytest.TempPathFactory) -> Started:
-    """What ``aioreactor demo --json`` printed."""
-    return start_in(tmp_path_factory.mktemp("demo"), "demo", "--json")
-
-
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process the demo's systems take no time."""
+    """In this process the demo's systems take no time, and there is no server for its workers."""
     monkeypatch.setattr(command, "LATENCY", 0.0)
+    monkeypatch.setenv("AIOREACTOR_SERVER_BINARY", "/nowhere")
 
 
 class TestCommand:
@@ -109,7 +98,11 @@ class TestCommand:
             "A-1007": "halted",
             "1008": "failed",
             "A-1009": "failed",
+            "A-1010": "completed",
+            "A-1011": "completed",
+            "A-1012": "failed",
         }
+        assert found["not_run"] is None
         assert found["balanced"] is True
         self._books_balance(found)
         assert orders["A-1004"]["left_in_systems"] == []
@@ -129,7 +122,7 @@ class TestCommand:
         assert found["ledgers"]["payments"]["A-1004"]["refunded"] > 0
 
     def test_where_the_encoding_is_poor(self, start: Start) -> None:
-        done = start("demo", PYTHONIOENCODING="ascii")
+        done = start("demo", PYTHONIOENCODING="ascii", AIOREACTOR_SERVER_BINARY="/nowhere")
         assert done.returncode == 0
         assert done.stdout.isascii()
         assert "< undone" in done.stdout
@@ -182,6 +175,14 @@ class TestCommand:
             (b'{"shop": {"stock": {}, "ships_to": []}, "orders": []}', "length >= 1"),
             (b'{"shop": {"stock": {}, "ships_to": []}, "orders": [{"checkout": 1}]}', "$.orders[0].checkout"),
             (b'{"shop": {"stock": {}, "ships_to": []}, "orders": [{"checkout": {}, "abuot": ""}]}', "abuot"),
+            (
+                b'{"shop": {"stock": {}, "ships_to": []}, "orders": [{"checkout": {}, "kill_after": "capture"}]}',
+                'kill_after without "worker": true',
+            ),
+            (
+                b'{"shop": {"stock": {}, "ships_to": []}, "orders": [{"checkout": {}, "kill_after": "lunch"}]}',
+                "$.orders[0].kill_after",
+            ),
             (
                 b'{"shop": {"stock": {}, "ships_to": []}, "orders": [{"checkout": {"order_id": "A-1"}},'
                 b'{"checkout": {"order_id": "A-1"}}]}',
@@ -320,7 +321,7 @@ class TestOrders:
         elif broken == "points":
             await shop.loyalty.add("A-1004", 3)
         else:
-            shop.stock.hand_over("A-1007")
+            await shop.stock.hand_over("A-1007")
         assert [check for check in audit(shop, list(played.values())) if not check.ok]
 
     async def test_every_style_is_one_that_a_step_can_have(self) -> None:
@@ -346,6 +347,16 @@ class TestSystems:
         assert (account.held, account.charged, account.refunded) == (0, 200, 200)
 
     async def test_doing_twice_is_doing_once(self) -> None:
+        stock, carrier, loyalty = Stock({"mug": (100, 5)}), Carrier(["DE"]), Loyalty()
+        for _ in range(2):
+            await stock.reserve("A-1", "mug", 2)
+        assert (stock.goods["mug"].on_hand, stock.goods["mug"].reserved) == (3, 2)
+        for _ in range(2):
+            await stock.hand_over("A-1")
+            await carrier.book("A-1", "DE")
+            await loyalty.add("A-1", 3)
+        assert (stock.goods["mug"].reserved, stock.goods["mug"].shipped) == (0, 2)
+        assert (list(carrier.parcels), loyalty.points) == (["A-1"], {"A-1": 3})
         gateway = Gateway()
         hold = await gateway.authorize("A-1", 200, "tok_visa")
         assert await gateway.authorize("A-1", 200, "tok_visa") == hold

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from aioreactor import runtime
-from aioreactor.cli.worker import worker
+from aioreactor import runtime, workers
+from aioreactor.cli.app import cli
+from aioreactor.cli.stores import use_store
 from aioreactor.jobs import defaults
 from tests.integration.jobs.conftest import Ring, StartWorker, ended
 from tests.integration.jobs.stage import Stage
@@ -49,14 +50,14 @@ def nothing_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told(args: list[str], text: str) -> None:
-    done = CliRunner().invoke(worker, args)
+    done = CliRunner().invoke(cli, ["worker", *args])
     assert done.exit_code == 2
     assert text in done.output
 
 
 def test_a_wrong_url_is_told() -> None:
     defaults.use(lambda ctx: pytest.fail("not opened"))
-    done = CliRunner().invoke(worker, ["json", "--redis-url", "http://x"])
+    done = CliRunner().invoke(cli, ["worker", "json", "--redis-url", "http://x"])
     assert done.exit_code == 2
     assert "unknown store URL scheme" in done.output
 
@@ -64,9 +65,34 @@ def test_a_wrong_url_is_told() -> None:
 def test_a_server_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioreactor.jobs.settings.PATIENCE", (0.001, 1))
     defaults.use(lambda ctx: pytest.fail("not opened"))
-    done = CliRunner().invoke(worker, ["json", "--redis-url", "unix:///nowhere"])
+    done = CliRunner().invoke(cli, ["worker", "json", "--redis-url", "unix:///nowhere"])
     assert done.exit_code == 2, done.output
     assert "the queue's server at unix:///nowhere cannot be used" in done.output
+
+
+def test_the_url_of_the_command_line_leaves_what_a_module_configured() -> None:
+    bank = object()
+    runtime.configure(resources={"bank": bank}, queue="slow", redis_url="unix:///elsewhere")
+    use_store("unix:///here")
+    settings = runtime.current_runtime().settings
+    assert (settings.redis_url, settings.queue, settings.resources) == ("unix:///here", "slow", {"bank": bank})
+    workers.stand_by()
+    assert defaults.default_settings().service.queue.queue_name == "slow"
+    assert defaults.default_settings(queue="fast").service.queue.queue_name == "fast"
+
+
+def test_sweeps_are_as_far_apart_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, object]] = []
+
+    def settings(**options: object) -> object:
+        given.append(options)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(defaults, "default_settings", settings)
+    CliRunner().invoke(cli, ["worker", "json", "--sweep-interval", "2.5"])
+    CliRunner().invoke(cli, ["worker", "json"])
+    assert [options.get("sweep_interval", "default") for options in given] == [2.5, "default"]
+    assert "sweep-interval" in CliRunner().invoke(cli, ["worker", "json", "--sweep-interval", "0.5"]).output
 
 
 def test_defaults_are_options_of_settings() -> None:

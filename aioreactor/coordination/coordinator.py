@@ -1,0 +1,205 @@
+"""The one object through which primitives are taken, shown and freed: of one store, in any number of event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from aioreactor.coordination import alone, orders, reports, slots
+from aioreactor.coordination.alone import Entered
+from aioreactor.coordination.desk import Desk, Notice, Observer
+from aioreactor.coordination.gates import Gates, Terms, Wanted
+from aioreactor.coordination.holds import Holds
+from aioreactor.coordination.keys import CoordinationKeys, SlotKind
+from aioreactor.coordination.orders import Position
+from aioreactor.coordination.reports import KeyReport
+from aioreactor.coordination.slots import Slot
+from aioreactor.definition.primitives import OrderedLock, Primitive
+from aioreactor.logs import note
+from aioreactor.store.client import StoreClient
+from aioreactor.store.pushes import Pushes
+from aioreactor.store.store import default_owner
+
+logger = logging.getLogger("aioreactor.coordination")
+
+
+class Coordinator:
+    """Coordination over one store.
+
+    Args:
+        client: The way to the server; it stays the caller's.
+        pushes: Gives the subscriptions of the running event loop; they stay the caller's.
+        prefix: Of all keys.
+        rate_limits: Limits by name.
+        observer: Called, in the loop, with everything that happens to a key; it must not raise.
+
+    Attributes:
+        label: Who takes primitives alone, for people: this host and process.
+    """
+
+    def __init__(
+        self,
+        client: StoreClient,
+        pushes: Callable[[], Pushes],
+        *,
+        prefix: str = "aioreactor",
+        rate_limits: Mapping[str, Mapping[str | float, int]] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.keys = CoordinationKeys(prefix)
+        self.rate_limits = rate_limits or {}
+        self.observer = observer
+        self.label = default_owner()
+        self._client = client
+        self._pushes = pushes
+        self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk] = WeakKeyDictionary()
+
+    def desk(self) -> Desk:
+        """What this event loop has of it."""
+        loop = asyncio.get_running_loop()
+        desk = self._desks.get(loop)
+        if desk is None:
+            desk = self._desks[loop] = Desk(self._client, self._pushes(), self.keys, self._tell)
+        return desk
+
+    def _tell(self, notice: Notice) -> None:
+        if self.observer is not None:
+            self.observer(notice)
+
+    async def aclose(self) -> None:
+        """Keep nothing of this event loop any more; what is still held ends by itself.
+
+        Cancellation: the same.
+        """
+        desk = self._desks.pop(asyncio.get_running_loop(), None)
+        if desk is not None:
+            await desk.aclose()
+
+    # ------------------------------------------------------------------ alone
+
+    async def enter(self, primitive: Primitive) -> Entered:
+        """Take a primitive for the body that begins here; see `alone.enter`.
+
+        Cancellation: nothing is held.
+        """
+        return await alone.enter(self, primitive)
+
+    # ------------------------------------------------------------------ for the engine
+
+    async def acquire(self, wanted: Sequence[Wanted], terms: Terms) -> Holds:
+        """Pass all gates, in their fixed order; what refuses has everything before it given back.
+
+        Raises:
+            LockUnavailable, SemaphoreUnavailable, RateLimited, OutOfTurn, PeriodClaimed: That gate refuses. With
+                ``terms.parking``, a lock, semaphore or turn has a place in line, and calls when it is there.
+            UnknownRateLimit: Found before anything is taken.
+            ValueError: A key cannot be one, or a position is missing.
+            StoreError: The store is away.
+
+        Cancellation: nothing is held.
+        """
+        return await Gates(self.desk(), self.rate_limits).acquire(wanted, terms)
+
+    async def assign(self, primitive: OrderedLock, key: str, token: str, label: str = "") -> Position:
+        """The next position in the line of a key; a ``token`` (of a run) that has one keeps it.
+
+        Raises:
+            StoreError: The store is away; with the same token it can be tried again.
+
+        Cancellation: it may have been handed out.
+        """
+        return await orders.assign(self.desk(), key, primitive.poison_after, token=token, label=label)
+
+    async def beat(self, position: Position) -> bool:
+        """A sign of life of a position that waits in a queue; False if it is gone.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: it was given, or not.
+        """
+        return not await orders.beat(self.desk(), position)
+
+    async def finish(self, position: Position, *, failed: bool) -> bool:
+        """A position is done, though its turn is not held here (refused by a strict chain, cancelled); False if gone.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: it was done, or not.
+        """
+        return await orders.finish(self.desk(), position, failed=failed)
+
+    async def adopt(self, data: Mapping[str, Any], terms: Terms) -> tuple[Holds, list[str]]:
+        """Go on with what `Holds.park` or `Holds.to_data` gave; and what of it was lost ("lock:order:7").
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: what was adopted ends by itself.
+        """
+        return await Gates(self.desk(), self.rate_limits).adopt(data, terms)
+
+    async def withdraw(self, tickets: Mapping[str, str]) -> None:
+        """Give up the places in line of a `Parking`.
+
+        Cancellation: the same.
+        """
+        desk = self.desk()
+        for name, token in tickets.items():
+            kind, _, key = name.partition(":")
+            found: SlotKind = "lock" if kind == "lock" else "semaphore"
+            desk.inbox.forget(token)
+            await slots.give_back(desk, Slot(found, key, 1, 1, False, "warn"), token)
+
+    # ------------------------------------------------------------------ for operators
+
+    async def inspect(self, key: str) -> KeyReport:
+        """Everything there is of a key.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: nothing happens.
+        """
+        return await reports.inspect(self.desk(), key)
+
+    async def force_release(self, key: str, kind: SlotKind = "lock") -> list[str]:
+        """Take the slots of a key from whoever holds them, and give them to those in line; labels of who lost one.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: it was done, or not.
+        """
+        desk = self.desk()
+        reply = await desk.call("slot_force", desk.keys.slots(kind, key))
+        freed = [label.decode() for label in reply.values[0]]
+        note(logger, logging.WARNING, "force_released", kind=kind, key=key, holders=freed)
+        return freed
+
+    async def skip(self, key: str) -> int | None:
+        """See `OrderedLock.skip`.
+
+        Cancellation: it was done, or not.
+        """
+        desk = self.desk()
+        reply = await desk.call("order_skip", desk.keys.order(key))
+        if reply.word == "EMPTY":
+            return None
+        number, label = reply.values
+        note(logger, logging.WARNING, "position_skipped", key=key, position=number, holder=label.decode())
+        return int(number)
+
+    async def reset(self, key: str) -> int:
+        """See `OrderedLock.reset`.
+
+        Cancellation: it was done, or not.
+        """
+        desk = self.desk()
+        reply = await desk.call("order_reset", desk.keys.order(key))
+        note(logger, logging.WARNING, "line_reset", key=key, positions=reply.values[0])
+        return int(reply.values[0])

@@ -1,0 +1,55 @@
+--[[
+Take one of `limit` slots; if none is free and `alive_ms` is above 0, stand in line for so long from now.
+
+Who stands in line and asks again keeps its place. Nobody overtakes those who are in line and alive. `limit` counts
+from now on for all. One that is given a slot while it waits has it for `grace_ms`, until it asks or renews.
+Repeatable: a token is new for each hold, so one that has a slot took it before.
+
+keys: holders, facts, queue, waiters
+args: token, limit, ttl_ms, alive_ms, grace_ms, channel, label
+returns: TAKEN fence | WAITS ms_left ahead | REFUSED ms_left
+events: publishes "token fence" on the channel of each that was given a slot
+]]
+local holders, facts, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, limit, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local alive_ms, grace_ms, channel, label = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
+--- @include "slots"
+
+local function fence_of(now)
+  if not redis.call('ZSCORE', holders, token) then
+    return nil
+  end
+  redis.call('ZADD', holders, 'XX', now + ttl_ms, token)
+  keep(holders, ttl_ms + MEMORY_MS)
+  keep(facts, ttl_ms + MEMORY_MS)
+  return tonumber(string.match(redis.call('HGET', facts, 't:' .. token) or '', '^%d+') or 0)
+end
+
+local now = now_ms()
+purge(now)
+local fence = fence_of(now)
+local empty = redis.call('EXISTS', queue) == 0
+if not fence and empty and redis.call('ZCARD', holders) < limit then
+  fence = grant(now, token, ttl_ms, label, limit)
+elseif not fence then
+  redis.call('HSET', facts, 'limit', limit)
+  keep(facts, MEMORY_MS)
+  if alive_ms > 0 then
+    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+    redis.call('ZADD', queue, 'NX', math.max(tonumber(last or 0) + 1, now * 1000), token)
+    redis.call('HSET', waiters, token, string.format('%.0f %.0f %s %s', now + alive_ms, grace_ms, channel, label))
+    keep(queue, alive_ms + MEMORY_MS)
+    keep(waiters, alive_ms + MEMORY_MS)
+  end
+  settle(now, limit)
+  fence = fence_of(now)
+  if not fence and alive_ms == 0 and redis.call('ZCARD', holders) < limit then
+    fence = grant(now, token, ttl_ms, label, limit)
+  end
+end
+if fence then
+  return { 'TAKEN', fence }
+elseif alive_ms == 0 then
+  return { 'REFUSED', ms_left(now) }
+end
+return { 'WAITS', ms_left(now), redis.call('ZRANK', queue, token) }

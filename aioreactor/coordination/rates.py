@@ -1,0 +1,131 @@
+"""Rate limits: all windows are checked, then all are counted, in one script; a refusal spends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aioreactor.coordination.desk import Desk, new_token, settled
+from aioreactor.definition.primitives import RateLimit, check_limits, window_seconds
+from aioreactor.errors import RateLimited, UnknownRateLimit
+from aioreactor.store.calls import Value
+from aioreactor.store.errors import StoreError
+
+RESTORABLE = 60.0
+"""Seconds for which what was spent is remembered: a lost reply is told from a second try, and it can be given back."""
+
+_JITTER = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What a rate limit counts: names, limits and lengths in ms, in one order."""
+
+    key: str
+    algorithm: str
+    cost: int
+    names: tuple[str, ...]
+    pairs: tuple[int, ...]
+    """limit, length in ms, limit, …"""
+
+    @classmethod
+    def of(cls, primitive: RateLimit, key: str, named: Mapping[str, Mapping[str | float, int]]) -> Windows:
+        """What a declaration asks for; limits that are not given are those that are configured under the key.
+
+        Raises:
+            UnknownRateLimit: None are.
+            ValueError: The configured ones make no sense.
+        """
+        limits = primitive.limits
+        if limits is None:
+            if key not in named:
+                raise UnknownRateLimit(key)
+            limits = dict(named[key])
+            check_limits(limits, primitive.cost)
+        pairs: list[int] = []
+        for per, limit in limits.items():
+            pairs += [limit, int(window_seconds(per) * 1000)]
+        names = tuple(per if isinstance(per, str) else f"{per:g} s" for per in limits)
+        return cls(key, primitive.algorithm, primitive.cost, names, tuple(pairs))
+
+    def names_of(self, desk: Desk) -> list[str]:
+        """The keys that the scripts want."""
+        keys = list(desk.keys.rate(self.key))
+        if self.algorithm == "sliding":
+            keys += [desk.keys.rate_log(self.key, length) for length in self.pairs[1::2]]
+        return keys
+
+
+class Spent:
+    """What was spent once; it can be given back for a while."""
+
+    __slots__ = ("desk", "token", "windows")
+
+    def __init__(self, desk: Desk, windows: Windows, token: str) -> None:
+        self.desk = desk
+        self.windows = windows
+        self.token = token
+
+    async def restore(self) -> bool:
+        """Give it back; False if it was before, or is too long ago.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: it was given back, or not.
+        """
+        windows = self.windows
+        args: list[Value] = [self.token, windows.cost, windows.algorithm[0], *windows.pairs]
+        reply = await self.desk.call("rate_restore", windows.names_of(self.desk), args)
+        return reply.word == "RESTORED"
+
+
+async def spend(desk: Desk, windows: Windows, scope: str = "", *, wait: float = 0, keep: float = RESTORABLE) -> Spent:
+    """Spend the cost, at once or within ``wait`` seconds.
+
+    Args:
+        desk: Of this event loop.
+        windows: What is counted.
+        scope: Name of who spends, for the observer.
+        wait: Seconds from now; if there is no room by then, it is refused at once.
+        keep: Seconds for which it can be given back.
+
+    Raises:
+        RateLimited: There is no room within ``wait``.
+        StoreError: The store is away.
+
+    Cancellation: nothing is spent.
+    """
+    began, refused = time.monotonic(), False
+    while True:
+        token = new_token()
+        args: list[Value] = [token, windows.cost, int(keep * 1000), *windows.pairs]
+        try:
+            reply = await desk.call(f"rate_{windows.algorithm}", windows.names_of(desk), args)
+        except asyncio.CancelledError:
+            # Whether it was sent is not known.
+            await settled(_unspend(Spent(desk, windows, token)))
+            raise
+        waited = time.monotonic() - began
+        if reply.word == "SPENT":
+            desk.tell("acquired", "rate_limit", windows.key, scope, waited)
+            return Spent(desk, windows, token)
+        window, retry_ms = reply.values
+        if not refused:
+            desk.tell("contended", "rate_limit", windows.key, scope)
+            refused = True
+        if waited + retry_ms / 1000 > wait:
+            name, limit = windows.names[window], windows.pairs[2 * window]
+            raise RateLimited(windows.key, retry_after=retry_ms / 1000, window=name, limit=limit)
+        # All who wait for one window would come at the same moment.
+        pause = retry_ms / 1000 + random.uniform(0, _JITTER)
+        await asyncio.sleep(min(pause, max(wait - waited, retry_ms / 1000)))
+
+
+async def _unspend(spent: Spent) -> None:
+    with suppress(StoreError):
+        await spent.restore()

@@ -1,0 +1,169 @@
+"""What all that is done with stored runs stands on: connections, leases, and an execution under a claim."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from aioreactor.engine.ports import Detached, Environment
+from aioreactor.engine.scheduler import Execution
+from aioreactor.errors import OwnershipLost, RunNotFound
+from aioreactor.logs import note
+from aioreactor.plan.model import Plan
+from aioreactor.results import Outcome
+from aioreactor.settings import Settings
+from aioreactor.snapshots import encode_outcome
+from aioreactor.store.blocked import BlockReports
+from aioreactor.store.claim import Claim
+from aioreactor.store.client import StoreClient
+from aioreactor.store.errors import StoreError
+from aioreactor.store.journal import RunJournal
+from aioreactor.store.leases import LeaseKeeper
+from aioreactor.store.plan_codec import PlanCodec
+from aioreactor.store.records import RunRecord as StoredRun
+from aioreactor.store.store import RunStore
+
+logger = logging.getLogger("aioreactor.runs")
+R = TypeVar("R")
+
+
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Wait for the end of a task, whatever comes of it.
+
+    Cancellation: only the wait ends.
+    """
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
+
+
+async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.CancelledError | None]:
+    """Wait for the end of ``work`` even when cancelled; gives the cancellation instead of raising it.
+
+    Cancellation: raised only if ``work`` fails as well; else the caller has to.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is not None and task.exception() is not None:
+        raise cancelled from task.exception()
+    return task.result(), cancelled
+
+
+class Queue(Protocol):
+    """Tells workers of runs; see `aioreactor.jobs.ports.Doorbell`."""
+
+    async def ring(self, run_ids: Iterable[str], *, due_ms: int | None = None) -> list[str]:
+        """Have workers carry these runs on, ``due_ms`` from now."""
+        ...
+
+
+Queues: TypeAlias = Callable[[str], Queue]
+"""The queue of a name; the empty name is the default queue."""
+
+
+class Base:
+    """Connections are made when first needed, one set per event loop."""
+
+    def __init__(self, settings: Settings, environment: Environment, queues: Queues) -> None:
+        assert settings.redis_url is not None
+        self.settings = settings
+        self.environment = environment
+        self.queues = queues
+        self.client = StoreClient(
+            settings.redis_url,
+            retry_for=settings.store_retry_for,
+            wait_replicas=settings.wait_replicas,
+            replicas_timeout=settings.wait_replicas_timeout,
+        )
+        self.store = RunStore(self.client, prefix=settings.key_prefix)
+        self._executing_here: dict[str, Execution] = {}
+        self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
+
+    def _keeper(self) -> LeaseKeeper:
+        loop = asyncio.get_running_loop()
+        if loop not in self._keepers:
+            reports = BlockReports(self._executing_here.values)
+            self._keepers[loop] = LeaseKeeper(self.store, reports=reports, thread_limit=self.settings.thread_limit)
+        return self._keepers[loop]
+
+    def _codec(self) -> PlanCodec:
+        return PlanCodec(limit=self.settings.max_value_bytes, cipher=self.settings.cipher)
+
+    async def aclose(self) -> None:
+        """Let go of leases and connections of this event loop.
+
+        Cancellation: as far as it got; call it again.
+        """
+        keeper = self._keepers.pop(asyncio.get_running_loop(), None)
+        if keeper is not None:
+            await keeper.aclose()
+        await self.store.aclose()
+        await self.client.aclose()
+
+    def _ttl_ms(self) -> int:
+        return int(self.settings.lease_ttl * 1000)
+
+    def _execution(
+        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, queue: str, state: bytes = b""
+    ) -> tuple[Execution, RunJournal]:
+        def lost(error: OwnershipLost) -> None:
+            execution.lose(error)
+
+        hold = self._keeper().watch(claim, lost)
+        retention = plan.options.retention if plan.options.retention is not None else self.settings.retention
+        retention_ms = max(1, int(retention * 1000))
+        ring = partial(self.ring, run_id, queue)
+        journal = RunJournal(
+            self.store, claim, hold, codec, encode_outcome, ring=ring, retention_ms=retention_ms, known_state=state
+        )
+        execution = Execution(self.environment, plan, run_id, journal)
+        journal.scrubber = lambda: execution.scrubber
+        self._executing_here[run_id] = execution
+        return execution, journal
+
+    async def _executing(
+        self, claim: Claim, journal: RunJournal, queue: str, work: Coroutine[Any, Any, Outcome[Any]]
+    ) -> Outcome[Any]:
+        try:
+            return await work
+        finally:
+            execution = self._executing_here.pop(claim.run_id, None)
+            journal.let_go()
+            if execution is not None and isinstance(execution.lost, Detached):
+                await despite_cancel(self._detach(claim, queue))
+
+    async def _detach(self, claim: Claim, queue: str) -> None:
+        """Leave the run to a worker; what cannot be let go is swept when its lease has ended."""
+        try:
+            if claim.open:
+                await self.store.release(claim)
+                await self.ring(claim.run_id, queue)
+        except (StoreError, OwnershipLost) as error:
+            note(logger, logging.WARNING, "run_swept_later", str(error), run_id=claim.run_id)
+
+    async def ring(self, run_id: str, queue: str, delay_ms: int = 0) -> str:
+        """Tell workers of a run; gives the job's id, or nothing when the queue is away: then the run is swept.
+
+        Cancellation: it was told, or not.
+        """
+        try:
+            [job_id] = await self.queues(queue).ring([run_id], due_ms=delay_ms or None)
+        except StoreError as error:
+            note(logger, logging.WARNING, "run_swept_later", str(error), run_id=run_id)
+            return ""
+        return job_id
+
+    async def _read(self, run_id: str) -> StoredRun:
+        record = await self.store.read(run_id)
+        if record is None:
+            raise RunNotFound(run_id)
+        return record

@@ -1,0 +1,61 @@
+"""A run's record, decoded, and whether the code that is here has a place for all that it holds. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aioreactor.engine.ports import Fate
+from aioreactor.engine.scope import NodeStatus
+from aioreactor.engine.snapshot import Image
+from aioreactor.errors import PlanChanged
+from aioreactor.plan.model import Plan, PlanNode
+from aioreactor.trace import RawEntry
+
+_PART = re.compile(r"([^.\[]+)(\[\d+\])?")
+_NEVER_OPENED = (NodeStatus.WAITING, NodeStatus.READY, NodeStatus.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A run's record, decoded."""
+
+    plan: Plan
+    inputs: dict[str, Any]
+    images: dict[str, Image]
+    entries: list[RawEntry]
+    fate: Fate | None
+    notes: dict[str, Any]
+
+
+def check_fits(plan: Plan, run_id: str, images: Mapping[str, Image]) -> None:
+    """Whether every stored step, at every depth, still exists, and is what it was.
+
+    Raises:
+        PlanChanged: some do not.
+    """
+    missing = sorted(path for path, image in images.items() if not _has_place(plan, path, image))
+    if missing:
+        raise PlanChanged(run_id, missing)
+
+
+def _has_place(plan: Plan, path: str, image: Image) -> bool:
+    current: Plan | None = plan
+    inside: PlanNode | None = None
+    for name, element in _PART.findall(path):
+        if current is None or name not in current.by_name:
+            return False
+        inside = current[name]
+        current = inside.child
+        if element:
+            current = inside.element
+            if current is None:
+                return False
+            inside = current.nodes[0] if current.element else None
+            current = None if current.element else current
+    if inside is None:
+        return True
+    is_child = image.inputs is not None
+    return is_child == (inside.kind == "compose") or (inside.kind == "compose" and image.status in _NEVER_OPENED)

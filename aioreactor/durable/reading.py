@@ -1,0 +1,89 @@
+"""Looking at stored runs: snapshots, lists, outcomes as they come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from aioreactor.durable.base import Base
+from aioreactor.errors import NotResumable, RunNotFound, SerializationError, UnknownReactor
+from aioreactor.plan.model import Plan
+from aioreactor.registry import find_reactor
+from aioreactor.results import Outcome
+from aioreactor.snapshots import RunSnapshot, StoredReader, bare_outcome, from_row
+from aioreactor.store.records import Held, Query
+from aioreactor.store.records import RunRecord as StoredRun
+
+
+class Reading(Base):
+    """The part of `DurableRuns` that changes nothing (or removes all)."""
+
+    async def finished(self, run_id: str, timeout: float | None) -> Outcome[Any]:
+        """The outcome of a run, once it has ended; pushed, not polled.
+
+        Raises:
+            RunNotFound: there is no such run (any more).
+            TimeoutError: it took longer than ``timeout`` seconds.
+
+        Cancellation: only the wait ends.
+        """
+        await self.store.wait_done(run_id, timeout)
+        return await self.outcome(run_id)
+
+    async def outcome(self, run_id: str, plan: Plan | None = None) -> Outcome[Any]:
+        """The outcome of a run that has ended.
+
+        Raises:
+            RunNotFound: there is no such run (any more).
+            NotResumable: it has not ended.
+            UnknownReactor, SerializationError: it ended well, and its value cannot be read here.
+        """
+        record = await self._read(run_id)
+        try:
+            found = self._reader(record, plan).outcome()
+        except (UnknownReactor, SerializationError):
+            found = bare_outcome(record.row)
+            if found is None:
+                raise
+        if found is None:
+            raise NotResumable(run_id, record.row.status, "it has no outcome yet")
+        return found
+
+    def _reader(self, record: StoredRun, plan: Plan | None = None) -> StoredReader:
+        chosen = plan if plan is not None else find_reactor(record.row.reactor).plan
+        return StoredReader(self.environment, chosen, self._codec(), record)
+
+    async def find(self, run_id: str, plan: Plan | None = None) -> RunSnapshot:
+        """A snapshot of a run; without steps and results when they cannot be read here (the reactor is not imported).
+
+        Raises:
+            RunNotFound: there is no such run (any more).
+        """
+        record = await self._read(run_id)
+        try:
+            return self._reader(record, plan).snapshot()
+        except (UnknownReactor, SerializationError):
+            return replace(from_row(record.row), outcome=bare_outcome(record.row))
+
+    async def page(self, query: Query, limit: int, cursor: str) -> tuple[list[RunSnapshot], str]:
+        """Some runs, newest first, and the cursor of the next page (empty after the last)."""
+        page = await self.store.page(query, limit=limit, cursor=cursor)
+        return [from_row(row) for row in page.rows], page.cursor
+
+    async def reactor_of(self, run_id: str) -> str | None:
+        """The name of a run's reactor; None when there is no such run."""
+        row = await self.store.peek(run_id)
+        return row.reactor if row is not None else None
+
+    async def delete(self, run_id: str) -> None:
+        """Remove all of a run at once.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NotResumable: somebody executes it right now.
+        """
+        removed = await self.store.delete(run_id)
+        if isinstance(removed, Held):
+            raise NotResumable(run_id, "running", f"{removed.owner} executes it; cancel it first")
+        if not removed:
+            raise RunNotFound(run_id)

@@ -1,0 +1,206 @@
+"""Going on with stored runs: after a crash, for a worker, or back (undo)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from aioreactor.durable.base import Base, despite_cancel, ended, logger
+from aioreactor.durable.fits import Opened, check_fits
+from aioreactor.engine.arguments import view_of
+from aioreactor.engine.ports import Fate
+from aioreactor.engine.recovery import restoring
+from aioreactor.engine.snapshot import Restorer
+from aioreactor.engine.state import RunState
+from aioreactor.errors import (
+    AioreactorError,
+    DefinitionError,
+    NotResumable,
+    OwnershipLost,
+    PlanChanged,
+    RunNotFound,
+    SerializationError,
+    UnknownReactor,
+)
+from aioreactor.logs import note
+from aioreactor.plan.model import Plan
+from aioreactor.registry import find_reactor
+from aioreactor.results import Failure, Outcome
+from aioreactor.snapshots import encode_outcome
+from aioreactor.store.claim import Claim
+from aioreactor.store.records import LIVE, Held, Missing, Refused
+from aioreactor.store.records import RunRecord as StoredRun
+from aioreactor.trace import RunRecord, Status
+
+EARLY_MS = 5000
+"""A job that comes before its run is due by more than this, clocks being what they are, is not the one for that."""
+_UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled"))
+
+
+class HandedBack(AioreactorError):
+    """This process is told to end: the execution stopped where it was, for another worker to go on with."""
+
+
+class Taking(Base):
+    """The part of `DurableRuns` that takes over runs which others began."""
+
+    async def recover(self, run_id: str) -> Outcome[Any] | None:
+        """Go on with a run whose process died; None when somebody else has it, or it is over.
+
+        Raises:
+            PlanChanged: the code does not fit the run; it is kept, and left alone.
+        """
+        claim, cancelled = await despite_cancel(self._take(run_id))
+        if cancelled is not None:
+            if claim is not None:
+                await despite_cancel(self.store.release(claim))
+            raise cancelled
+        return None if claim is None else await self._resume(claim, None)
+
+    async def _take(self, run_id: str) -> Claim | None:
+        """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
+        row = await self.store.peek(run_id)
+        if row is None or row.status not in LIVE or row.due_ms - row.now_ms > EARLY_MS:
+            return None
+        status: Status | None = "running" if row.status == "pending" else None
+        claim = await self.store.take(run_id, (row.status,), ttl_ms=self._ttl_ms(), status=status)
+        if not isinstance(claim, Claim):
+            return None
+        if row.lease_ms:
+            note(logger, logging.WARNING, "run_recovered", run_id=run_id)
+        return claim
+
+    async def carry_on(self, run_id: str, delivery: str) -> None:
+        """What a worker does with a run that a job brought: execute it here, unless it lives elsewhere or is over.
+
+        Never raises; what comes of the run is in the store.
+
+        Cancellation: the execution stops where it was and the run is let go, for another worker.
+        """
+        try:
+            claim = await self._take(run_id)
+            if claim is not None:
+                await self._carry(claim)
+        except (PlanChanged, OwnershipLost, HandedBack) as error:
+            note(logger, logging.WARNING, "run_left", str(error), run_id=run_id, delivery=delivery)
+        except Exception as error:
+            note(logger, logging.ERROR, "carry_failed", repr(error), run_id=run_id, delivery=delivery)
+
+    async def _carry(self, claim: Claim) -> None:
+        task = asyncio.ensure_future(self._resume(claim, None, park_after=self.settings.park_after))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await self._hand_back(claim, task)
+
+    async def _hand_back(self, claim: Claim, task: asyncio.Task[Outcome[Any]]) -> None:
+        execution = self._executing_here.get(claim.run_id)
+        if execution is not None:
+            execution.lose(HandedBack(f"run {claim.run_id} is handed back"))
+        _, _ = await despite_cancel(ended(task))
+        if not claim.ended and not claim.lost:
+            await despite_cancel(self.store.release(claim))
+
+    async def recovered(self, run_id: str) -> bool:
+        """Go on with a run, whatever comes of it; whether it was this process that did."""
+        try:
+            return await self.recover(run_id) is not None
+        except (PlanChanged, OwnershipLost, DefinitionError) as error:
+            note(logger, logging.WARNING, "run_left_alone", str(error), run_id=run_id)
+            return False
+
+    async def undo(self, run_id: str) -> Outcome[Any]:
+        """Roll back what still stands of a run that has ended: what was cut off first, then newest first.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NotResumable: it is executed right now, or it has not ended.
+            UnknownReactor, PlanChanged, SerializationError, DefinitionError: it cannot be undone by this code, and
+                is left as it is.
+        """
+        self._opened(await self._read(run_id))
+        taking = self.store.take(run_id, _UNDOABLE, ttl_ms=self._ttl_ms(), status="rolling_back")
+        claim, cancelled = await despite_cancel(taking)
+        if isinstance(claim, Missing):
+            raise RunNotFound(run_id)
+        if isinstance(claim, Held):
+            raise NotResumable(run_id, "running", f"{claim.owner} executes it")
+        if isinstance(claim, Refused):
+            text = "rollback in progress" if claim.status == "rolling_back" else "it has not ended"
+            raise NotResumable(run_id, claim.status, text)
+        return await self._resume(claim, Fate("cancelled"), cancelled)
+
+    def _opened(self, record: StoredRun) -> Opened:
+        """A record, decoded by the code that is here.
+
+        Raises:
+            PlanChanged: the code has no place for all that it holds.
+            UnknownReactor, SerializationError: it cannot be read.
+            DefinitionError: a resource is missing.
+        """
+        codec, row = self._codec(), record.row
+        plan = find_reactor(row.reactor).plan
+        images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+        check_fits(plan, row.run_id, images)
+        entries = [codec.entry_back(data) for data in record.trace]
+        fate = codec.fate_back(row.failure) if row.failure else None
+        opened = Opened(plan, codec.inputs_back(plan, row.inputs), images, entries, fate, codec.notes_back(row.state))
+        Restorer(RunState(plan, row.run_id, time.time), images, codec, failing=True).restore()  # all values can be read
+        for _, name, annotation in plan.resource_needs:
+            self.environment.resource(name, annotation)
+        return opened
+
+    def _resources(self, plan: Plan) -> dict[str, Any]:
+        return {item.name: self.environment.resource(item.name, item.annotation) for item in plan.fields.resources}
+
+    async def _resume(
+        self,
+        claim: Claim,
+        fate: Fate | None,
+        cancelled: asyncio.CancelledError | None = None,
+        *,
+        park_after: float | None = None,
+    ) -> Outcome[Any]:
+        record, cancelled_now = await despite_cancel(self.store.load(claim))
+        cancelled = cancelled or cancelled_now
+        codec, row = self._codec(), record.row
+        try:
+            opened = self._opened(record)
+        except (PlanChanged, DefinitionError):
+            await self.store.release(claim)
+            raise
+        except (UnknownReactor, SerializationError) as error:
+            return await self._end_unreadable(claim, error)
+        plan, inputs = opened.plan, opened.inputs
+        codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
+        execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state)
+        execution.park_after = park_after
+        execution.state.notes.update(opened.notes)
+        if row.deadline_ms is not None:
+            execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
+        execution.state.root.view = view = view_of(plan, inputs, self._resources(plan))
+        if cancelled is not None:
+            execution.note_cancel(cancelled)
+        if claim.fence == 1 and fate is None:  # nobody has executed it before
+            return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
+        fate = fate or opened.fate
+        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet)
+        return await self._executing(claim, journal, row.queue, execution.resume(inputs, restore))
+
+    async def _end_unreadable(self, claim: Claim, error: Exception) -> Outcome[Any]:
+        """Nobody here can go on with it: it ends with the real reason, and who waits is told."""
+        record = RunRecord(claim.run_id, "", "failed")
+        outcome = Failure(error, None, retry=False, _record=record)
+        note(logger, logging.ERROR, "run_unreadable", str(error), run_id=claim.run_id)
+        await self.store.close(
+            claim, "failed", encode_outcome(outcome), retention_ms=max(1, int(self.settings.retention * 1000))
+        )
+        return outcome
+
+    async def stalled(self, limit: int) -> list[str]:
+        """Ids of runs that somebody has to move on and nobody does; each is told to one sweeper only for a while."""
+        rows = await self.store.stalled(limit)
+        await self.store.repair(limit)
+        return [row.run_id for row in rows]
