@@ -158,7 +158,7 @@ class Lock(Primitive):
         self.wait = wait
         self.auto_extend = auto_extend
         self.rollback_wait = rollback_wait
-        self.on_lost = on_lost
+        self.on_lost: OnLost = on_lost
 
 
 class Semaphore(Primitive):
@@ -185,7 +185,7 @@ class Semaphore(Primitive):
         self.wait = wait
         self.auto_extend = auto_extend
         self.rollback_wait = rollback_wait
-        self.on_lost = on_lost
+        self.on_lost: OnLost = on_lost
 
 
 class RateLimit(Primitive):

@@ -70,7 +70,7 @@ class Fate:
         if (step, self._answered[step], "known") == (self.step, self.number, self.moment):
             # The caller is woken in the next iteration of the loop, and goes on in the same one or the next.
             loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, loop.call_soon, self._act)
+            loop.call_soon(lambda: loop.call_soon(lambda: loop.call_soon(self._act)))
 
     def _meet(self, step: str, seen: Counter[str], moment: str) -> None:
         if (step, seen[step], moment) == (self.step, self.number, self.moment):

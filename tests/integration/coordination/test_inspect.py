@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,7 @@ async def test_everything_of_one_key(place: Place) -> None:
 
 
 async def test_force_frees_tells_and_lets_the_next_one_in(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    entered: list[Any] = []
     with pytest.raises(LeaseLost):
         async with Lock("k", ttl=1):
             waiting = asyncio.create_task(
@@ -64,8 +66,9 @@ async def test_force_frees_tells_and_lets_the_next_one_in(place: Place, caplog: 
             )
             await place.until_waiting("k", 1)
             assert await aioreactor.coordination.force_release("k") == [place.coordinator.label]
-            entry = await waiting
+            entered.append(await waiting)
             await asyncio.sleep(60)
+    [entry] = entered
     await turns(1)
     await entry.leave()
     assert await aioreactor.coordination.force_release("k") == []

@@ -532,6 +532,7 @@ async def test_a_server_that_forgot_everything(server: EmbeddedServer) -> None:
 
 
 async def test_a_server_that_is_away_ends_trust_in_time(server: EmbeddedServer) -> None:
+    trusted = 0.0
     with EmbeddedServer.start() as own:
         async with Place(own.url) as place, place.another(store_retry_for=0.2) as runtime:
             await runtime.coordinator().inspect("a")
