@@ -59,11 +59,12 @@ class JournalFailed(AioreactorError):
 class Journal(Protocol):
     """Keeps a run. A dependant starts after `save` of what it depends on has returned.
 
-    A journal may write behind: `save` returns before anything is kept, unless the checkpoint is ``firm``. What is kept
-    is then always the whole run as of some earlier `save`.
+    One that writes ``behind`` returns from `save` before anything is kept, unless the checkpoint is ``firm``. What is
+    kept is then always the whole run as of some earlier `save`.
     """
 
     durable: bool
+    behind: bool
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """A step's value as it will be kept; before anything depends on it.
@@ -104,6 +105,7 @@ class VolatileJournal:
     """For runs that live and die with their process."""
 
     durable = False
+    behind = False
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """Nothing is kept."""

@@ -69,6 +69,7 @@ class RunJournal:
     """
 
     durable = True
+    behind = False
 
     def __init__(
         self,

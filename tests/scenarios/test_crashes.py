@@ -39,6 +39,7 @@ class Records:
         self.closed: Outcome[Any] | None = None
 
     durable = True
+    behind = False
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         return self.codec.value(node, path, value)
