@@ -63,11 +63,12 @@ class Detached(AioreactorError):
 class Journal(Protocol):
     """Keeps a run. A dependant starts after `save` of what it depends on has returned.
 
-    A journal may write behind: `save` returns before anything is kept, unless the checkpoint is ``firm``. What is kept
-    is then always the whole run as of some earlier `save`.
+    One that writes ``behind`` returns from `save` before anything is kept, unless the checkpoint is ``firm``. What is
+    kept is then always the whole run as of some earlier `save`.
     """
 
     durable: bool
+    behind: bool
 
     @property
     def trusted(self) -> bool:
@@ -125,6 +126,7 @@ class VolatileJournal:
 
     durable = False
     trusted = True
+    behind = False
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """Nothing is kept."""

@@ -77,6 +77,7 @@ class RunJournal:
     """
 
     durable = True
+    behind = False
 
     def __init__(
         self,
