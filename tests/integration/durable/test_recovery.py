@@ -483,7 +483,7 @@ async def test_cancelling_a_sweep_leaves_no_lease(place: Place) -> None:
                 await place.lapse(run_id)
                 await sweep()
         gate.open.set()
-        await asyncio.wait({task})
+        await asyncio.gather(task, return_exceptions=True)
         if ended:
             return
 
