@@ -60,8 +60,14 @@ class Desk:
         self.client = client
         self.keys = keys
         self.observer = observer
+        self._cluster = client._settings.endpoint.kind == "cluster"
         self.inbox = Inbox(keys.inbox(os.urandom(8).hex()), pushes)
         self.renewer = Renewer(asyncio.get_running_loop())
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the server would know that nobody listens here: it does unless it is one of a cluster."""
+        return self.inbox.is_open and not self._cluster
 
     async def call(
         self,

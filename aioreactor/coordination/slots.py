@@ -345,8 +345,10 @@ class Line:
         self._first = False
         self._asked = 0.0
 
-    async def ask(self, *, stay: bool, alive: float = GRACE, grace: float | None = None) -> Lease | None:
+    async def ask(self, *, stay: bool, alive: float = GRACE, parks: bool = False) -> Lease | None:
         """Try once; with ``stay``, stand in line from now on, and count as alive for ``alive`` seconds.
+
+        One that parks need not listen: what it is given is kept for it for `GRACE`, wherever it comes back.
 
         Raises:
             StoreError: The store is away.
@@ -355,9 +357,9 @@ class Line:
         """
         slot, self._asked = self._slot, time.monotonic()
         alive_ms = int(alive * 1000) if stay else 0
-        grace_ms = int((slot.grace if grace is None else grace) * 1000)
-        channel = self._desk.inbox.channel
-        args: list[Value] = [self._token, slot.limit, slot.ttl_ms, alive_ms, grace_ms, channel, self._label]
+        grace_ms, heard = int((GRACE if parks else slot.grace) * 1000), int(self._desk.is_heard and not parks)
+        args: list[Value] = [self._token, slot.limit, slot.ttl_ms, alive_ms, grace_ms, heard]
+        args += [self._desk.inbox.channel, self._label]
         reply = await self._desk.call("slot_take", self._keys, args)
         if reply.word == "TAKEN":
             return self._lease(reply.values[0], slot.ttl)
@@ -391,7 +393,7 @@ class Line:
         await self._desk.inbox.open()
         self._desk.inbox.call_back(self._token, parking.wake)
         try:
-            lease = await self.ask(stay=True, alive=parking.alive, grace=GRACE)
+            lease = await self.ask(stay=True, alive=parking.alive, parks=True)
         except BaseException:
             self._desk.inbox.forget(self._token)
             raise

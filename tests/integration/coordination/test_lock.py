@@ -346,6 +346,32 @@ async def test_a_dead_waiter_is_passed_by(place: Place) -> None:
     await entry.leave()
 
 
+async def test_one_in_line_that_nobody_listens_for_is_passed_by_and_keeps_its_place(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "RECHECK", 1000.0)
+    deaf, other = await place.elsewhere(), await place.elsewhere()
+    await deaf.desk().inbox.open()
+    held = await enter(place.coordinator, "a", ttl=600)
+    first = asyncio.create_task(enter(deaf, "a", ttl=600, wait=30))
+    await place.until_waiting("a", 1)
+    deaf.desk().inbox._pushes.detach(deaf.desk().inbox.channel, deaf.desk().inbox)
+    second = asyncio.create_task(enter(other, "a", ttl=600, wait=30))
+    await place.until_waiting("a", 2)
+
+    async def nobody_listens() -> bool:
+        _, number = await place.do("PUBSUB", "NUMSUB", deaf.desk().inbox.channel)
+        return bool(number == 0)
+
+    await place.until(nobody_listens)
+    await held.leave()
+    entry = await second
+    assert len(await place.waiting("a")) == 1
+    deaf.desk().inbox._pushes.attach(deaf.desk().inbox.channel, deaf.desk().inbox)  # it is back: it hears, and asks
+    await entry.leave()
+    await (await first).leave()
+
+
 async def test_a_receiver_that_slept_asks_before_it_goes_in(place: Place) -> None:
     other = await place.elsewhere()
     held = await enter(place.coordinator, "a")

@@ -114,7 +114,7 @@ class SlotReality:
         self.fences: list[int] = []
 
     async def take(self, who: str, limit: int, stay: bool) -> str:
-        args: list[Value] = [who, limit, 600_000, 600_000 if stay else 0, 600_000, "nobody", "label of\n" + who]
+        args: list[Value] = [who, limit, 600_000, 600_000 if stay else 0, 600_000, 0, "nobody", "label of\n" + who]
         reply = await self.desk.call("slot_take", self.names, args)
         if reply.word == "WAITS":
             queue = await self.place.waiting(self.key, "semaphore")
