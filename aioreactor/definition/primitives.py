@@ -221,6 +221,8 @@ class RateLimit(Primitive):
         if wait < 0:
             raise ValueError(f"wait={wait}: seconds from 0")
         self.algorithm = algorithm
+        self.resolved: Any = None
+        """What coordination has made of it, if nothing in that depends on who uses it."""
         self.cost = cost
         self.wait = wait
 

@@ -15,6 +15,19 @@ local holders, facts, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, limit, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local alive_ms, grace_ms, heard = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local channel, label = ARGV[7], ARGV[8]
+
+-- Nobody holds and nobody waits, as mostly: so much without the functions below, which cost more than the rest.
+if redis.call('EXISTS', holders, queue) == 0 then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local fence = math.max(tonumber(redis.call('HGET', facts, 'fence') or 0) + 1, time[1] * 1000000 + time[2])
+  redis.call('ZADD', holders, now + ttl_ms, token)
+  redis.call('HSET', facts, 'fence', fence, 'limit', limit,
+    't:' .. token, string.format('%.0f %.0f %s', fence, now, label))
+  redis.call('PEXPIRE', holders, ttl_ms + 60000)
+  redis.call('PEXPIRE', facts, ttl_ms + 60000)
+  return { 'TAKEN', fence }
+end
 --- @include "slots"
 
 local function fence_of(now)
