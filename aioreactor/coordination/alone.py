@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aioreactor.coordination")
 _NOWHERE = Scope()
+_SLOTS = (Lock, Semaphore)
 
 
 class Entered:
@@ -217,7 +218,7 @@ async def enter(coordinator: Coordinator, primitive: Primitive) -> Entered:
 
 
 async def _taken(coordinator: Coordinator, desk: Desk, primitive: Primitive, key: str, scope: Scope) -> Entered:
-    if isinstance(primitive, Lock | Semaphore):
+    if isinstance(primitive, _SLOTS):
         held = Held(key, scope)
         held.entry = await slots.enter(
             desk, Slot.of(primitive, key), scope, wait=primitive.wait, label=coordinator.label, on_lost=held._on_lost

@@ -55,14 +55,19 @@ class Coordinator(Audience):
         self.label = default_owner()
         self._client = client
         self._pushes = pushes
+        self._last: Desk | None = None
         self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk] = WeakKeyDictionary()
 
     def desk(self) -> Desk:
         """What this event loop has of it."""
         loop = asyncio.get_running_loop()
+        last = self._last
+        if last is not None and last.loop is loop:
+            return last
         desk = self._desks.get(loop)
         if desk is None:
             desk = self._desks[loop] = Desk(self._client, self._pushes(), self.keys, self)
+        self._last = desk
         return desk
 
     async def aclose(self) -> None:
@@ -70,6 +75,7 @@ class Coordinator(Audience):
 
         Cancellation: the same.
         """
+        self._last = None
         desk = self._desks.pop(asyncio.get_running_loop(), None)
         if desk is not None:
             await desk.aclose()

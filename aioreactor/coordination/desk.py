@@ -66,7 +66,8 @@ class Desk:
         self._audience = audience
         self._cluster = client._settings.endpoint.kind == "cluster"
         self.inbox = Inbox(keys.inbox(os.urandom(8).hex()), pushes)
-        self.renewer = Renewer(asyncio.get_running_loop())
+        self.loop = asyncio.get_running_loop()
+        self.renewer = Renewer(self.loop)
 
     @property
     def is_heard(self) -> bool:

@@ -46,9 +46,15 @@ class Slot:
     @classmethod
     def of(cls, primitive: Lock | Semaphore, key: str) -> Slot:
         """What a declaration asks for."""
+        if primitive.resolved is not None:
+            resolved: Slot = primitive.resolved
+            return resolved
         limit = primitive.limit if isinstance(primitive, Semaphore) else 1
         kind: SlotKind = "semaphore" if isinstance(primitive, Semaphore) else "lock"
-        return cls(kind, key, limit, primitive.ttl, primitive.auto_extend, primitive.on_lost)
+        made = cls(kind, key, limit, primitive.ttl, primitive.auto_extend, primitive.on_lost)
+        if primitive.key == key:
+            primitive.resolved = made
+        return made
 
     @property
     def name(self) -> str:
