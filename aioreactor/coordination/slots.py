@@ -225,7 +225,8 @@ class Entry:
         if self.close():
             slot, desk = self.lease.slot, self.lease.desk
             await self.lease.release()
-            desk.tell("released", slot.kind, slot.key, self.scope.name)
+            if self.lease.error is None:
+                desk.tell("released", slot.kind, slot.key, self.scope.name)
 
 
 async def give_back(desk: Desk, slot: Slot, token: str) -> None:
@@ -349,6 +350,7 @@ class Line:
         self._label = label
         self._keys = desk.keys.slots(slot.kind, slot.key)
         self._first = False
+        self._given_before = 0
         self._asked = 0.0
 
     async def ask(self, *, stay: bool, alive: float = GRACE, parks: bool = False) -> Lease | None:
@@ -370,7 +372,10 @@ class Line:
         if reply.word == "TAKEN":
             return self._lease(reply.values[0], slot.ttl)
         self.ms_left = reply.values[0]
-        self._first = reply.word == "WAITS" and reply.values[1] == 0
+        self._first = False
+        if reply.word == "WAITS":
+            _, ahead, self._given_before = reply.values
+            self._first = ahead == 0
         return None
 
     async def stand(self, until: float) -> Lease | None:
@@ -414,7 +419,8 @@ class Line:
         if self._first:
             pause = min(pause, (self.ms_left + 1) / 1000)
         fence = await summons.wait(pause)
-        if fence is None:
+        # What was given before we asked may be over: asking tells. A message of that can come after the answer.
+        if fence is None or fence <= self._given_before:
             return None
         # It was given to us after we asked, for no less than the grace: so much is sure. If we slept longer, we ask.
         lease = self._lease(fence, self._slot.grace)

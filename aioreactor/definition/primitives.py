@@ -163,7 +163,7 @@ class Lock(Primitive):
         self.wait = wait
         self.auto_extend = auto_extend
         self.rollback_wait = rollback_wait
-        self.on_lost = on_lost
+        self.on_lost: OnLost = on_lost
 
 
 class Semaphore(Primitive):
@@ -190,7 +190,7 @@ class Semaphore(Primitive):
         self.wait = wait
         self.auto_extend = auto_extend
         self.rollback_wait = rollback_wait
-        self.on_lost = on_lost
+        self.on_lost: OnLost = on_lost
 
 
 class RateLimit(Primitive):

@@ -8,7 +8,7 @@ Repeatable: a token is new for each hold, so one that has a slot took it before.
 
 keys: holders, facts, queue, waiters
 args: token, limit, ttl_ms, alive_ms, grace_ms, heard, channel, label
-returns: TAKEN fence | WAITS ms_left ahead | REFUSED ms_left
+returns: TAKEN fence | WAITS ms_left ahead last_fence | REFUSED ms_left
 events: publishes "token fence" on the channel of each that was given a slot
 ]]
 local holders, facts, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -68,4 +68,4 @@ if fence then
 elseif alive_ms == 0 then
   return { 'REFUSED', ms_left(now) }
 end
-return { 'WAITS', ms_left(now), redis.call('ZRANK', queue, token) }
+return { 'WAITS', ms_left(now), redis.call('ZRANK', queue, token), tonumber(redis.call('HGET', facts, 'fence') or 0) }
