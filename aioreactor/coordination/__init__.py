@@ -8,8 +8,9 @@ Slots. A lock is a semaphore of one slot (`slots`). Holders stand in a sorted se
 died is gone by itself; waiters stand in line in order of arrival, each with the moment until which it counts as alive.
 Whoever gives a slot back gives it, in the same script, to the first in line who is alive, and tells it: a hand-over
 is one trip. The receiver trusts its lease from when it last asked, so it needs no second trip to be sure. A message
-that is lost is made good by asking again, each five seconds or when the first lease ends; a waiter that died in line
-holds what it was given for its grace (15 s or its TTL) at most.
+that is lost is made good by asking again, each five seconds or when the first lease ends. A waiter whose process died
+in line is passed by, since nobody listens on its channel; in a cluster, where a server cannot know that, it holds what
+it was given for its grace (15 s or its TTL) at most.
 
 Scopes. The owner is a chain of `Scope`: what a scope or one around it holds is entered again without the server
 (`Entry`), one body at a time. The slot is given back when its last entry is left. `scopes.within` puts code into a
