@@ -146,14 +146,6 @@ class VolatileJournal:
         raise AssertionError("a volatile run was left")
 
 
-class Dispatcher(Protocol):
-    """Hands work to other processes."""
-
-    async def hand_off(self, run_id: str, reason: Literal["background", "detach", "enqueue"]) -> str:
-        """Let a worker go on with this run; give the id of the job."""
-        ...
-
-
 class Coordinator(Protocol):
     """Takes and gives back what a scope or a step declares."""
 
