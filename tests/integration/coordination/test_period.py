@@ -117,7 +117,7 @@ async def test_its_marker_lives_for_two_buckets(place: Place, every: str | float
 
 
 async def test_the_next_bucket_is_free_again(place: Place) -> None:
-    period, seen, firsts = Period("p", every=0.3), [], []
+    period, seen, firsts = Period("p", every=0.3), list[datetime](), list[datetime]()
     async with asyncio.timeout(60):
         while len(firsts) < 4:
             async with period as claim:
