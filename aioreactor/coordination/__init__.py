@@ -25,6 +25,21 @@ asked for (`give_back`), or kept over a gap without this process (`park`, then `
 Positions of ordered locks are handed out by `Coordinator.assign`, with a token that finds them again, and are plain
 data. Until their turn, somebody has to give signs of life for them (`Coordinator.beat`); during it the renewer does.
 
+For the engine, one body:
+
+    scope = Scope(parent, "run-7/charge")                      # the parent's scope: the reactor's, or None
+    terms = Terms(scope, label="run-7 charge", wait=0, on_lost=cancel_body, parking=Parking(wake, tickets=stored))
+    holds = await coordinator.acquire([Wanted(lock, lock.key_for(args)), …], terms)     # or a ContentionError
+    with within(scope):
+        outcome = await body()
+    await holds.release("success")                             # "halt", "failure"; "paused" keeps the position
+
+After a refusal the places in line are in ``parking.tickets``: plain data, stored with the run, passed again by whoever
+comes back, or given up with `Coordinator.withdraw`. ``admitted=True`` leaves out what is spent once per run. A run that
+is parked while it holds: ``data = await holds.park(seconds)``, when no body runs inside it any more; later
+``holds, lost = await coordinator.adopt(data, terms)``, and `acquire` anew what was lost. Code that starts another run
+inside a body does so ``within(None)``. `Scope.find` tells what a scope holds, before a dispatch that would wait for it.
+
 Failures. A renewal that finds a hold gone tells every entry (`on_lost`), once. A store that cannot be reached refuses
 at acquire, and ends trust when the lease is over, by this process's clock. What cannot be given back ends by itself.
 A cancelled acquire is followed by a release of its token, whether or not the server ever saw it.

@@ -30,7 +30,7 @@ if redis.call('EXISTS', holders, queue) == 0 then
 end
 --- @include "slots"
 
-local function fence_of(now)
+local function fence_of()
   if not redis.call('ZSCORE', holders, token) then
     return nil
   end
@@ -40,12 +40,11 @@ local function fence_of(now)
   return tonumber(string.match(redis.call('HGET', facts, 't:' .. token) or '', '^%d+') or 0)
 end
 
-local now = now_ms()
-purge(now)
-local fence = fence_of(now)
+purge()
+local fence = fence_of()
 local empty = redis.call('EXISTS', queue) == 0
 if not fence and empty and redis.call('ZCARD', holders) < limit then
-  fence = grant(now, token, ttl_ms, label, limit)
+  fence = grant(token, ttl_ms, label, limit)
 elseif not fence then
   redis.call('HSET', facts, 'limit', limit)
   keep(facts, MEMORY_MS)
@@ -57,15 +56,15 @@ elseif not fence then
     keep(queue, alive_ms + MEMORY_MS)
     keep(waiters, alive_ms + MEMORY_MS)
   end
-  settle(now, limit, token)
-  fence = fence_of(now)
+  settle(limit, token)
+  fence = fence_of()
   if not fence and alive_ms == 0 and redis.call('ZCARD', holders) < limit then
-    fence = grant(now, token, ttl_ms, label, limit)
+    fence = grant(token, ttl_ms, label, limit)
   end
 end
 if fence then
   return { 'TAKEN', fence }
 elseif alive_ms == 0 then
-  return { 'REFUSED', ms_left(now) }
+  return { 'REFUSED', ms_left() }
 end
-return { 'WAITS', ms_left(now), redis.call('ZRANK', queue, token), tonumber(redis.call('HGET', facts, 'fence') or 0) }
+return { 'WAITS', ms_left(), redis.call('ZRANK', queue, token), tonumber(redis.call('HGET', facts, 'fence') or 0) }
