@@ -93,7 +93,7 @@ class StepTimeout(AioreactorError):
 
 
 class InterruptTimeout(StepTimeout):
-    """Nobody answered an interrupt within its ``timeout``, and its ``on_timeout`` is ``"fail"``: the run rolled back."""
+    """Nobody answered an interrupt within its ``timeout``, and ``on_timeout`` is ``"fail"``: the run rolled back."""
 
     retryable = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from aioreactor.definition import ports
 from aioreactor.definition.reactor import Reactor
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from aioreactor.results import Outcome
     from aioreactor.snapshots import RunSnapshot
 
-_LATER = frozenset(("resume", "cancel", "retry", "fork", "decide", "explain"))
+_LATER = frozenset(("retry", "fork", "decide", "explain"))
+
+_HAS = "find, list, delete, undo, resume, cancel"
 
 
 class Runs:
@@ -41,7 +43,7 @@ class Runs:
         if name in _LATER:
             self._stored(name)
             raise NotAvailable(self._called(name))
-        raise AttributeError(f"runs has no {name!r}; it has: find, list, delete, undo, {', '.join(sorted(_LATER))}")
+        raise AttributeError(f"runs has no {name!r}; it has: {_HAS}, {', '.join(sorted(_LATER))}")
 
     async def find(self, run_id: str) -> RunSnapshot:
         """A snapshot of a run: status, inputs (redacted), results, steps, trace, and its outcome when it has ended.
@@ -119,6 +121,73 @@ class Runs:
         durable = self._stored("undo")
         await self._check(durable, run_id)
         return await durable.undo(run_id)
+
+    async def cancel(
+        self,
+        run_id: str,
+        reason: str = "the run was cancelled",
+        mode: Literal["stop", "rollback"] = "rollback",
+        *,
+        timeout: float | None = None,
+    ) -> Outcome[Any]:
+        """End a run that has not ended, wherever it is executed; gives its outcome, whose status is ``cancelled``.
+
+        Bodies in flight are cancelled. Under ``rollback`` they are compensated and what completed is undone; under
+        ``stop`` all that stays owed, for a later `undo`. A run that somebody executes is cancelled there, at once; one
+        that nobody has is taken and cancelled here. Waits until that is done, at most ``timeout`` seconds.
+
+        Raises:
+            RunNotFound: there is no such run, or it is of another reactor.
+            NotResumable: it has ended, also meanwhile; or it is rolling back. Nothing changed.
+            TimeoutError: the time is up. The run is cancelled all the same.
+            StoreRequired: no store is configured.
+
+        Cancellation: gives up the wait; once asked for, the run is cancelled all the same.
+        """
+        durable = self._stored("cancel")
+        if mode not in ("stop", "rollback"):
+            raise ValueError(f"mode={mode!r}: 'stop' or 'rollback'")
+        await self._check(durable, run_id)
+        return await durable.cancel(run_id, reason, mode, timeout)
+
+    async def resume(
+        self,
+        run_id: str | None = None,
+        step: Any = None,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Outcome[Any]:
+        """Answer an open interrupt of a run, given by its id or by the interrupt's correlation id.
+
+        With ``resume="inline"`` the run goes on here, and its outcome comes back; with ``"background"``, or when
+        somebody executes the run at the moment, the answer is stored for whoever has the run next: `Dispatched`.
+        ``step`` is the interrupt (or its path from the root); it may be left out when one is open. The same call with
+        the same ``key`` again is answered like the first.
+
+        Raises:
+            RunNotFound: there is no such run, it is of another reactor, or nobody waits for the correlation id.
+            NotResumable: the interrupt is not open, its time is over, or the run has ended; nothing changed.
+            AlreadyResumed: another payload was accepted before; that one counts.
+            InputValidationError: the payload does not fit its type; at ``max_attempts`` of those the run rolls back.
+            StoreRequired: no store is configured.
+            ValueError: neither or both of ``run_id`` and ``correlation_id`` were given.
+
+        Cancellation: before the answer is accepted nothing happens; from then on as for `Reactor.run`.
+        """
+        durable = self._stored("resume")
+        path = step if isinstance(step, str) or step is None else step.label
+        if (run_id is None) == (correlation_id is None):
+            raise ValueError("resume() takes a run_id or a correlation_id, one of the two")
+        if correlation_id is not None:
+            if self._reactor is None:
+                raise ValueError("a correlation id is one of a reactor's: call resume() on its own runs")
+            run_id, found = await durable.correlated(self._reactor.plan, correlation_id)
+            path = path or found
+        assert run_id is not None
+        await self._check(durable, run_id)
+        return await durable.resume(run_id, path, payload, key)
 
     async def _check(self, durable: DurableRuns, run_id: str) -> None:
         """Refuse a run of another reactor.

@@ -426,7 +426,7 @@ async def ended(
     final = not again or scope.stopped
     if undecided and not scope.stopped and ex.mailbox is not None:
         ex.await_decision(scope, index, failed)
-        ready = []
+        ready: Readies = []
     elif final:
         ready = state.fail(scope, index, failed, started=started)
         ready = [*ready, *ex.apply_effects()]

@@ -5,8 +5,8 @@ settle, waits are cut short without failing anything. When nothing is in progres
 and whoever takes it starts what was held; no step is suspected of having been in flight. If the run fails, halts or is
 cancelled before that, this comes first: what is held is given up, and the run ends here.
 
-Three reasons. A *hand-off* comes when the plan's ``background`` trigger is reached, in the process that began the run. A
-*park* comes in a worker when the run is quiescent: no body is running, and all that is in progress waits for longer
+Three reasons. A *hand-off* comes when the plan's ``background`` trigger is reached, in the process that began the run.
+A *park* comes in a worker when the run is quiescent: no body is running, and all that is in progress waits for longer
 than ``park_after`` seconds; elsewhere it comes for a timer. A *pause* comes when all that is in progress waits for
 somebody's answer: nobody takes the run up again before there is one, or its time is over.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aioreactor.engine.limiter import Ready, emptied
-from aioreactor.engine.pausing import deadlines
+from aioreactor.engine.pausing import deadlines, expires_now
 from aioreactor.engine.scope import MapRun, NodeStatus, Scope
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def to_rest(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | Non
 
     ``sleeping`` gives, with each node that waits, when it is due.
     """
-    if not (sleeping or ex.open_nodes) or ex.serving:
+    if not (sleeping or ex.open_nodes) or ex.serving or expires_now(ex):
         return None
     resting = {(later.scope, later.index) for later, _ in sleeping} | set(ex.open_nodes.values())
     if not _is_quiet(ex, resting):

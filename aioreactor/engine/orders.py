@@ -136,6 +136,6 @@ def _apply(ex: Execution, order: Answer | Mistake | Decision, events: list[pausi
         case Answer():
             return pausing.answer(ex, order.path, order.value, events)
         case Mistake():
-            return pausing.count_mistake(ex, order.path, order.owner, order.field_errors, events)
+            return pausing.count_mistake(ex, order.path, order.owner, order.field_errors)
         case Decision():
             return pausing.decide(ex, order.path, order.verdict, order.value)

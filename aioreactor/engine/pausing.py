@@ -7,7 +7,6 @@ nodes stay READY, with an `Opening` beside; that is what tells them from nodes w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -42,6 +41,10 @@ class Correlations(Protocol):
 
         Cancellation: it was noted, or not.
         """
+        ...
+
+    def answered(self, reactor: str, correlation_id: str, path: str) -> None:
+        """The interrupt is open no more, so that another may have its id."""
         ...
 
 
@@ -156,8 +159,7 @@ def give_up(ex: Execution) -> list[Ready]:
     ready: list[Ready] = []
     for path, (scope, index) in list(ex.open_nodes.items()):
         if scope.stopped:
-            del ex.open_nodes[path]
-            _close(scope, index)
+            _close(ex, path)
             ready += ex.state.drop(scope, index)
             ex.state.touch(scope, index)
     return ready
@@ -168,9 +170,12 @@ def _opening(scope: Scope, index: int) -> Opening:
     return scope.opened[index]
 
 
-def _close(scope: Scope, index: int) -> None:
+def _close(ex: Execution, path: str) -> None:
+    scope, index = ex.open_nodes.pop(path)
     assert scope.opened is not None
-    del scope.opened[index]
+    opening = scope.opened.pop(index)
+    if opening.correlation_id is not None and ex.correlations is not None:
+        ex.correlations.answered(ex.plan.name, opening.correlation_id, path)
 
 
 def shown(ex: Execution) -> tuple[OpenInterrupt, ...]:
@@ -191,6 +196,11 @@ def deadlines(ex: Execution) -> list[float]:
     return found
 
 
+def expires_now(ex: Execution) -> bool:
+    """Whether the time of something that is open is up, so that the run has a reason to go on."""
+    return bool(ex.open_nodes) and any(deadline <= ex.clock.now() for deadline in deadlines(ex))
+
+
 # ---------------------------------------------------------------------- answers
 
 
@@ -199,16 +209,13 @@ def answer(ex: Execution, path: str, value: Any, told: list[Told]) -> Readies:
     scope, index = ex.open_nodes.get(path, (None, 0))
     if scope is None or scope.plan.nodes[index].kind != "interrupt":
         return NONE
-    del ex.open_nodes[path]
-    _close(scope, index)
+    _close(ex, path)
     ex.state.log("resume", path)
     told.append(Told(scope, index, "on_interrupt_resumed", events.InterruptResumed, {"value": value}))
     return ex.state.complete(scope, index, value)
 
 
-def count_mistake(
-    ex: Execution, path: str, owner: str, field_errors: dict[str, list[str]], told: list[Told]
-) -> Readies:
+def count_mistake(ex: Execution, path: str, owner: str, field_errors: dict[str, list[str]]) -> Readies:
     """An interrupt got a payload that does not fit; when that were too many, it fails."""
     scope, index = ex.open_nodes.get(path, (None, 0))
     if scope is None:
@@ -218,7 +225,7 @@ def count_mistake(
     ex.state.touch(scope, index)
     if opening.refused < (interrupt_of(scope.plan.nodes[index]).max_attempts or opening.refused + 1):
         return NONE
-    del ex.open_nodes[path]
+    _close(ex, path)
     error = InputValidationError(owner, field_errors)
     error.add_note(f"{opening.refused} payloads in all did not fit (max_attempts)")
     return _fail(ex, scope, index, error, started=False)
@@ -229,8 +236,7 @@ def decide(ex: Execution, path: str, verdict: str, value: Any) -> Readies:
     scope, index = ex.open_nodes.get(path, (None, 0))
     if scope is None or scope.plan.nodes[index].kind == "interrupt":
         return NONE
-    del ex.open_nodes[path]
-    _close(scope, index)
+    _close(ex, path)
     ex.state.log("resume", path, scope.attempt_of(index), verdict)
     if verdict == "retry":
         ex.state.touch(scope, index)
@@ -274,10 +280,9 @@ async def _expire(ex: Execution, path: str) -> None:
     if scope is None or scope.stopped or ex.leaving is not None:
         return
     given = interrupt_of(scope.plan.nodes[index])
-    del ex.open_nodes[path]
+    _close(ex, path)
     told = Told(scope, index, "on_interrupt_expired", events.InterruptExpired, {"timeout": given.timeout or 0.0})
     if isinstance(given.on_timeout, Default):
-        _close(scope, index)
         ex.state.log("timeout", path)
         ready: Any = [*ex.state.complete(scope, index, given.on_timeout.value), *ex.apply_effects()]
         await ex.save()
@@ -345,8 +350,3 @@ def overdue(ex: Execution) -> bool:
         and not scope.stopped
         for scope in ex.state.scopes()
     )
-
-
-def ordered(found: Sequence[OpenInterrupt]) -> tuple[OpenInterrupt, ...]:
-    """Open interrupts by name."""
-    return tuple(sorted(found, key=lambda each: each.name))

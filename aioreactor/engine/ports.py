@@ -113,8 +113,8 @@ class Journal(Protocol):
     async def part(self, checkpoint: Checkpoint, delay: float, waits_for: str) -> str:
         """Write the last changes, let the run go unfinished, and have a worker take it; gives the job's id.
 
-        ``delay`` in seconds, 0 is at once; a paused run with none is taken by nobody until it gets a request, and has no
-        job. Nothing of the run is in flight.
+        ``delay`` in seconds, 0 is at once; a paused run with none is taken by nobody until it gets a request, and has
+        no job. Nothing of the run is in flight.
 
         Raises:
             OwnershipLost: another execution owns the run now.

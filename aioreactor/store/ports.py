@@ -193,6 +193,8 @@ class Store(Protocol):
     ) -> RunRow:
         """A run's scalars and outcome once its status is in ``until``; pushed, not polled.
 
+        A paused run that got a request is on its way to another status, and waited for.
+
         Raises:
             RunNotFound: There is none, or not any more.
             TimeoutError: It took longer than ``timeout`` seconds.

@@ -174,6 +174,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         """For who has just taken it: whether nothing was in flight before."""
         return self.rest.partition(" ")[0] == str(self.fence - 1)
 
+    def rests_in(self, statuses: Collection[Status]) -> bool:
+        """Whether it is in one of these; a paused run that got a request is on its way to another."""
+        return self.status in statuses and not (self.status == "paused" and self.asked > self.served)
+
     @property
     def ended(self) -> bool:
         """Whether its status is terminal."""

@@ -277,10 +277,10 @@ class RunStore:
         """A run's scalars and outcome once its status is in ``until``; see `Store.wait_done`."""
         async with asyncio.timeout(timeout):
             row = await self._known(run_id)
-            if row.status in until:
+            if row.rests_in(until):
                 return row
             async with self._listen(self.space.done_channel(run_id)) as bell:
-                while (row := await self._known(run_id)).status not in until:
+                while not (row := await self._known(run_id)).rests_in(until):
                     await bell.wait(self._recheck)
             return row
 

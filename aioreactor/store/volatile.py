@@ -232,7 +232,7 @@ class VolatileStore:
                 row = await self.peek(run_id, "outcome")
                 if row is None:
                     raise RunNotFound(run_id)
-                if row.status in until:
+                if row.rests_in(until):
                     return row
                 await bell.wait(None)
 
