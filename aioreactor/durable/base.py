@@ -195,8 +195,11 @@ class Base:
             journal.let_go()
             if execution is not None:
                 self._heard_here().forget(claim.run_id, execution)
-            if execution is not None and isinstance(execution.correlations, RunCorrelations):
-                await despite_cancel(execution.correlations.settle())
+            correlations = execution.correlations if execution is not None else None
+            if isinstance(correlations, RunCorrelations) and correlations.has_answered:
+                _, cancelled = await despite_cancel(correlations.settle())
+                if cancelled is not None:
+                    raise cancelled
             if execution is not None and isinstance(execution.lost, Detached):
                 await despite_cancel(self._detach(claim, journal, queue))
 

@@ -51,7 +51,7 @@ class Control(Starting, Taking):
         body = pack(Body("cancel", text=reason, mode=mode))
         accepted = await self.store.ask(run_id, body, allowed=ASKABLE)
         if not isinstance(accepted, Accepted):
-            raise _refusal(run_id, accepted)
+            raise refusal(run_id, accepted)
         async with asyncio.timeout(timeout):
             outcome = await self._seen_through(run_id)
         if outcome.status != "cancelled":
@@ -121,7 +121,7 @@ class Control(Starting, Taking):
         asked = self.store.ask(run_id, pack(body), request_id=answer_id(path), allowed=ASKABLE, until_ms=until_ms)
         accepted = await asked
         if not isinstance(accepted, Accepted):
-            raise _refusal(run_id, accepted)
+            raise refusal(run_id, accepted)
         if not accepted.first:
             first = next(each for each in (await self._read(run_id)).requests if each.id == answer_id(path))
             return await self._answered_before(run_id, path, node, key, unpack(first.body))
@@ -195,7 +195,8 @@ def _is_mistake(data: bytes, path: str) -> bool:
     return body.kind == "mistake" and body.path == path
 
 
-def _refusal(run_id: str, answer: Refused | Missing) -> RunNotFound | NotResumable:
+def refusal(run_id: str, answer: Refused | Missing) -> RunNotFound | NotResumable:
+    """Why a request was not accepted, as an error."""
     if isinstance(answer, Missing):
         return RunNotFound(run_id)
     if answer.late:
@@ -232,12 +233,12 @@ def _open_image(record: StoredRun, opened: Opened, path: str, node: PlanNode) ->
     """
     row, image = record.row, opened.images.get(path)
     if row.ended or row.status == "rolling_back":
-        raise _refusal(row.run_id, Refused(row.status))
+        raise refusal(row.run_id, Refused(row.status))
     if image is None or not image.opened or image.status != NodeStatus.READY:
         past = image is not None and image.status not in (NodeStatus.WAITING, NodeStatus.READY)
         raise NotResumable(row.run_id, row.status, f"{path!r} is {'not open any more' if past else 'not open yet'}")
     if image.due and row.now_ms > image.due * 1000:
-        raise _refusal(row.run_id, Refused(row.status, late=True))
+        raise refusal(row.run_id, Refused(row.status, late=True))
     allowed = interrupt_of(node).max_attempts
     if allowed is not None and sum(_is_mistake(each.body, path) for each in record.requests) >= allowed:
         raise NotResumable(row.run_id, row.status, f"{path!r} got {allowed} payloads that did not fit (max_attempts)")

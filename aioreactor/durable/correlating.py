@@ -59,6 +59,11 @@ class RunCorrelations:
         """An interrupt is open no more."""
         self._answered.append((reactor, correlation_id, path))
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether there is something to let go of."""
+        return bool(self._answered)
+
     async def settle(self) -> None:
         """Let go of what was answered. A failure is only logged: the next who wants the id finds it stale.
 

@@ -203,10 +203,11 @@ class Taking(Base):
             self._hand_over(execution, record, plan, codec)
         if cancelled is not None:
             execution.note_cancel(cancelled)
-        if claim.fence == 1 and fate is None:  # nobody has executed it before
+        fresh = claim.fence == 1  # nobody has executed it before
+        if fresh and fate is None and not opened.images:
             return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
         fate = fate or opened.fate
-        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet)
+        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet or fresh)
         return await self._executing(claim, journal, row.queue, execution.resume(inputs, restore))
 
     def _hand_over(self, execution: Execution, record: StoredRun, plan: Plan, codec: PlanCodec) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -170,7 +169,7 @@ async def test_of_two_hundred_answers_one_wins(place: Place) -> None:
     winner = next(each for each in found if isinstance(each, Success))
     by = winner.results["approve"].by
     assert ledger == ["do:submit", f"pay:{by}", "do:ship"]
-    assert winner.trace.only("resume") and len(winner.trace.only("resume")) == 1
+    assert len(winner.trace.only("resume")) == 1
     with pytest.raises(AlreadyResumed):
         await runs.resume(outcome.run_id, "approve", Approval("late"))
     with pytest.raises(AlreadyResumed):
@@ -633,9 +632,10 @@ async def test_a_long_timer_leaves_the_run_until_it_is_due(place: Place) -> None
 
 async def test_its_moment_survives_a_crash(place: Place) -> None:
     running = asyncio.create_task(Napping.with_options(run_id=f"{place.prefix}n").run())
-    while not (await place.store.peek(f"{place.prefix}n")) or "nap" not in (
-        await place.store.read(f"{place.prefix}n")
-    ).steps:  # type: ignore[union-attr]
+    while (
+        not (await place.store.peek(f"{place.prefix}n"))
+        or "nap" not in (await place.store.read(f"{place.prefix}n")).steps
+    ):  # type: ignore[union-attr]
         await asyncio.sleep(0.005)
     await place.lapse(f"{place.prefix}n")
     assert await place.sweep_elsewhere() == [f"{place.prefix}n"]

@@ -29,6 +29,9 @@ class Ours:
     def release(self) -> None:
         pass
 
+    def answered(self) -> None:
+        pass
+
 
 async def begun(place: Place, run_id: str) -> tuple[RunJournal, Ours]:
     made = await place.store.create(run_id, NewRun(reactor="R"), hold_ms=30_000)
