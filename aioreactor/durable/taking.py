@@ -192,6 +192,10 @@ class Taking(Base):
         execution, journal = self._execution(
             plan, row.run_id, claim, codec, row.queue, row.state, row.durability, row.served
         )
+        version = str(plan.options.version or "")
+        if (row.version, row.fingerprint) != (version, plan.fingerprint):
+            note(logger, logging.INFO, "plan_changed", "and still fits", run_id=row.run_id, reactor=plan.name)
+            journal.changed_code(version, plan.fingerprint)
         execution.doom, execution.park_after = doom, park_after
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
