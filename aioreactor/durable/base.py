@@ -96,8 +96,12 @@ class Base:
         self.store = RunStore(self.client, prefix=settings.key_prefix)
         self._executing_here: dict[str, Execution] = {}
         self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, Ears] = WeakKeyDictionary()
-        self.correlations = CorrelationIndex(self.client, self.store.space)
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
+
+    @property
+    def correlations(self) -> CorrelationIndex:
+        """Which interrupt waits for which correlation id."""
+        return CorrelationIndex(self.client, self.store.space)
 
     def _keeper(self) -> LeaseKeeper:
         loop = asyncio.get_running_loop()

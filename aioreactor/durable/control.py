@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from aioreactor.durable.fits import Opened
@@ -22,10 +23,18 @@ from aioreactor.engine.orders import Mode
 from aioreactor.engine.pausing import interrupt_of
 from aioreactor.engine.scope import NodeStatus
 from aioreactor.engine.snapshot import Image
-from aioreactor.errors import AlreadyResumed, InputValidationError, NotResumable, RunNotFound, UnknownReactor
+from aioreactor.errors import (
+    AlreadyResumed,
+    InputValidationError,
+    NotResumable,
+    OwnershipLost,
+    RunNotFound,
+    UnknownReactor,
+)
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.registry import find_reactor
-from aioreactor.results import Dispatched, Outcome
+from aioreactor.results import Dispatched, Outcome, Paused
+from aioreactor.store.claim import new_token
 from aioreactor.store.records import Accepted, Missing, Refused
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
@@ -60,20 +69,31 @@ class Control(Starting, Taking):
 
     async def _seen_through(self, run_id: str) -> Outcome[Any]:
         """The outcome of a run that has a request: here if nobody has the run, else of whoever has it."""
+        rung = False
         while True:
             row = await self.store.peek(run_id)
             if row is None:
                 raise RunNotFound(run_id)
             if row.ended:
                 return await self.outcome(run_id)
-            if not row.lease_left_ms and self._knows(row.reactor):
-                claim = await self._take(run_id)
-                if claim is not None:
-                    await self._resume(claim, None)
-                    continue
-            elif not row.lease_left_ms:
-                await self.ring(run_id, row.queue)
-            await self._rested(run_id, min(LOOK_AGAIN, row.lease_left_ms / 1000 + 0.05 or LOOK_AGAIN))
+            if row.lease_left_ms:
+                await self._rested(run_id, min(LOOK_AGAIN, row.lease_left_ms / 1000 + 0.05))
+            elif self._knows(row.reactor):
+                await self._carried_on(run_id)
+            else:
+                if not rung:
+                    await self.ring(run_id, row.queue)
+                rung = True
+                await self._rested(run_id, LOOK_AGAIN)
+
+    async def _carried_on(self, run_id: str) -> None:
+        """Execute a run here that nobody has; somebody else may have been faster."""
+        with contextlib.suppress(OwnershipLost):
+            claim = await self._taken(run_id)
+            if claim is not None:
+                await self._resume(claim, None)
+            else:
+                await self._rested(run_id, 0.05)
 
     def _knows(self, reactor: str) -> bool:
         try:
@@ -85,6 +105,25 @@ class Control(Starting, Taking):
     async def _rested(self, run_id: str, timeout: float) -> None:
         with contextlib.suppress(TimeoutError):
             await self.store.wait_done(run_id, timeout, until=AT_REST)
+
+    async def run(
+        self, plan: Plan, run_id: str, view: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Outcome[Any]:
+        """See `Starting.run`.
+
+        Cancellation: see there.
+        """
+        return await self._gone_on(run_id, await super().run(plan, run_id, view, inputs, options))
+
+    async def _gone_on(self, run_id: str, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Go on here with a run that paused just when it was answered: there may be no worker to do it."""
+        while isinstance(outcome, Paused):
+            row = await self.store.peek(run_id)
+            claim = await self._taken(run_id) if row is not None and row.asked > row.served else None
+            if claim is None:
+                break
+            outcome = await self._resume(claim, None, awaits_trigger=True)
+        return outcome
 
     # ------------------------------------------------------------------ resume
 
@@ -116,13 +155,13 @@ class Control(Starting, Taking):
             if interrupt_of(node).max_attempts is not None:
                 await self._count(run_id, path, node, error)
             raise
-        body = Body("answer", path, key or "", self._codec().value(node, path, value))
+        body = Body("answer", path, key or "", self._codec().value(node, path, value), token=new_token())
         until_ms = round(image.due * 1000)
         asked = self.store.ask(run_id, pack(body), request_id=answer_id(path), allowed=ASKABLE, until_ms=until_ms)
         accepted = await asked
         if not isinstance(accepted, Accepted):
             raise refusal(run_id, accepted)
-        if not accepted.first:
+        if not accepted.same:
             first = next(each for each in (await self._read(run_id)).requests if each.id == answer_id(path))
             return await self._answered_before(run_id, path, node, key, unpack(first.body))
         return await self._followed(run_id, opened.plan, node)
@@ -166,9 +205,9 @@ class Control(Starting, Taking):
         row = await self.store.peek(run_id)
         queue, job_id = (row.queue, "") if row is not None else ("", "")
         if interrupt_of(node).resume == "inline":
-            claim = await self._take(run_id)
+            claim = await self._taken(run_id)
             if claim is not None:
-                return await self._resume(claim, None, awaits_trigger=True)
+                return await self._gone_on(run_id, await self._resume(claim, None, awaits_trigger=True))
         elif row is not None and not row.lease_left_ms:
             job_id = await self.ring(run_id, queue)
         return Dispatched(job_id, _record=RunRecord(run_id, plan.name, "running"))
@@ -185,9 +224,7 @@ class Control(Starting, Taking):
         if len(mistakes) < allowed or record.row.ended:
             return
         await self.store.ask(run_id, pack(Body("look")), request_id=f"look:{path}", allowed=ASKABLE)
-        claim = await self._take(run_id)
-        if claim is not None:
-            await self._resume(claim, None)
+        await self._carried_on(run_id)
 
 
 def _is_mistake(data: bytes, path: str) -> bool:

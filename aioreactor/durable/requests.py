@@ -31,7 +31,10 @@ SOON = 0.05
 
 
 class Body(msgspec.Struct, array_like=True, omit_defaults=True):
-    """A request as it is stored; ``text`` is the reason of a cancel, the verdict of a decision."""
+    """A request as it is stored; ``text`` is the reason of a cancel, the verdict of a decision.
+
+    ``token`` tells one caller from all others, so that a call whose reply was lost knows its own request again.
+    """
 
     kind: str
     path: str = ""
@@ -40,6 +43,7 @@ class Body(msgspec.Struct, array_like=True, omit_defaults=True):
     text: str = ""
     mode: str = ""
     errors: dict[str, list[str]] = {}
+    token: str = ""
 
 
 _bodies = msgspec.msgpack.Decoder(Body)

@@ -52,12 +52,17 @@ class Taking(Base):
         Raises:
             PlanChanged: the code does not fit the run; it is kept, and left alone.
         """
+        claim = await self._taken(run_id)
+        return None if claim is None else await self._resume(claim, None)
+
+    async def _taken(self, run_id: str) -> Claim | None:
+        """As `_take`; who is cancelled meanwhile lets the run go again."""
         claim, cancelled = await despite_cancel(self._take(run_id))
         if cancelled is not None:
             if claim is not None:
                 await despite_cancel(self.store.release(claim))
             raise cancelled
-        return None if claim is None else await self._resume(claim, None)
+        return claim
 
     async def _take(self, run_id: str) -> Claim | None:
         """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
