@@ -105,14 +105,14 @@ class Runs:
         await durable.delete(run_id)
 
     async def undo(self, run_id: str) -> Outcome[Any]:
-        """Roll back, here, what still stands of a run that has ended; it ends ``cancelled``.
+        """Roll back, here, what still stands of a run that has ended or is paused; it ends ``cancelled``.
 
         What was cut off is compensated first, then what completed is undone, newest first. What was undone before is
         not touched again.
 
         Raises:
             RunNotFound: there is no such run, or it is of another reactor.
-            NotResumable: it has not ended, or is executed right now.
+            NotResumable: it has not ended, or is executed, and was so for five more seconds.
             StoreRequired: no store is configured.
 
         Cancellation: as for `Reactor.run`; what is left stays owed.

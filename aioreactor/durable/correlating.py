@@ -30,7 +30,7 @@ class RunCorrelations:
 
         Cancellation: it was noted, or not.
         """
-        stale = ""
+        stale = run_id = ""
         try:
             for _ in range(ROUNDS):
                 found = await self._index.claim(reactor, correlation_id, self._run_id, path, stale)
@@ -44,7 +44,7 @@ class RunCorrelations:
             text = f"{correlation_id!r} may not be found by resume: {error}"
             note(logger, logging.WARNING, "correlation_not_kept", text, run_id=self._run_id, path=path)
             return None
-        return run_id
+        return run_id  # it changed hands all the time, and is another's
 
     async def _is_open(self, run_id: str, path: str) -> bool:
         record = await self._store.read(run_id)

@@ -15,7 +15,7 @@ from aioreactor.store.records import TERMINAL, Held, Query
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import Status
 
-AT_REST: frozenset[Status] = TERMINAL | {"paused"}
+AT_REST: frozenset[Status] = frozenset((*TERMINAL, "paused"))
 """What whoever waits for a run is told of."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
@@ -40,6 +41,8 @@ from aioreactor.trace import RunRecord, Status
 
 EARLY_MS = 5000
 """A job that comes before its run is due by more than this, clocks being what they are, is not the one for that."""
+UNDO_WAITS = 5.0
+"""Seconds for which whoever wants to undo a run that somebody executes waits for its end."""
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled", "paused"))
 
 
@@ -125,11 +128,15 @@ class Taking(Base):
 
         Raises:
             RunNotFound: there is no such run.
-            NotResumable: it is executed right now, or it has not ended.
+            NotResumable: it is executed, and was for `UNDO_WAITS` seconds; or it has not ended.
             UnknownReactor, PlanChanged, SerializationError, DefinitionError: it cannot be undone by this code, and
                 is left as it is.
         """
-        self._opened(await self._read(run_id))
+        record = await self._read(run_id)
+        self._opened(record)
+        if record.row.lease_left_ms:
+            with contextlib.suppress(TimeoutError):
+                await self.store.wait_done(run_id, UNDO_WAITS, until=_UNDOABLE)
         taking = self.store.take(run_id, _UNDOABLE, ttl_ms=self._ttl_ms(), status="rolling_back")
         claim, cancelled = await despite_cancel(taking)
         if isinstance(claim, Missing):

@@ -126,5 +126,5 @@ def _is_busy(scope: Scope, index: int) -> bool:
     """Whether a node that was entered is at work itself, rather than what is inside it."""
     inner = scope.children.get(index) if scope.children else None
     if isinstance(inner, MapRun):
-        return inner.reading or inner.settled
+        return inner.reading or inner.settled or (inner.has_room and not inner.exhausted)
     return inner is None

@@ -280,3 +280,16 @@ async def test_the_time_for_it_may_be_bounded(place: Place) -> None:
     undoing.open.set()
     assert (await running).status == "cancelled"
     assert ledger == ["do:a", "do:b", "comp:b", "undo:a"]
+
+
+async def test_an_undo_waits_for_a_run_that_is_about_to_end(place: Place) -> None:
+    behave["c"] = gate = Gate()
+    running = asyncio.create_task(Trip.with_options(run_id=f"{place.prefix}u").run())
+    await gate.reached.wait()
+    undoing = asyncio.create_task(runs.undo(f"{place.prefix}u"))
+    await asyncio.sleep(0.1)
+    assert not undoing.done()
+    gate.open.set()
+    assert await running == Success("c")
+    assert (await undoing).status == "cancelled"
+    assert ledger == ["do:a", "do:b", "do:c", "undo:c", "undo:b", "undo:a"]
