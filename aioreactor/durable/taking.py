@@ -134,6 +134,8 @@ class Taking(Base):
         """
         record = await self._read(run_id)
         self._opened(record)
+        if record.row.status == "rolling_back":
+            raise NotResumable(run_id, "rolling_back", "rollback in progress")
         if record.row.lease_left_ms:
             with contextlib.suppress(TimeoutError):
                 await self.store.wait_done(run_id, UNDO_WAITS, until=_UNDOABLE)
