@@ -92,6 +92,29 @@ class StepTimeout(AioreactorError):
         super().__init__(f"step {step!r} did not finish within its timeout of {timeout:g} s")
 
 
+class InterruptTimeout(StepTimeout):
+    """Nobody answered an interrupt within its ``timeout``, and ``on_timeout`` is ``"fail"``: the run rolled back."""
+
+    retryable = False
+
+    def __init__(self, step: str, timeout: float) -> None:
+        self.step = step
+        self.timeout = timeout
+        AioreactorError.__init__(self, f"interrupt {step!r} was not answered within its timeout of {timeout:g} s")
+
+
+class CorrelationTaken(AioreactorError):
+    """An open interrupt of another run of the reactor waits for this correlation id; make the ids unique."""
+
+    retryable = False
+
+    def __init__(self, step: str, correlation_id: str, run_id: str) -> None:
+        self.step = step
+        self.correlation_id = correlation_id
+        self.run_id = run_id
+        super().__init__(f"interrupt {step!r}: run {run_id} waits for the correlation id {correlation_id!r} already")
+
+
 class DeadlineExceeded(AioreactorError):
     """The run as a whole took longer than its ``deadline``; bodies in flight were cancelled, then rolled back."""
 
@@ -241,7 +264,7 @@ class NotAvailable(StoreRequired):
         AioreactorError.__init__(
             self,
             f"{what}{because} is not available yet: this release executes a run whole, here or in a "
-            "worker, and keeps it in the store; units, interrupts and coordination are still to come",
+            "worker, and keeps it in the store; units and coordination are still to come",
         )
 
 

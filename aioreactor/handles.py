@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioreactor.engine.ending import cancelled_outcome
-from aioreactor.errors import NotAvailable, NotResumable, RunNotFound, StepCancelled
-from aioreactor.results import Dispatched, Failure, Outcome
+from aioreactor.errors import NotResumable, RunNotFound, StepCancelled
+from aioreactor.results import Dispatched, Failure, Outcome, Paused
 from aioreactor.trace import RunRecord, Status
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
 
 T = TypeVar("T")
+_LEFT = (Dispatched, Paused)
+"""What a task here came to, and the run did not."""
 
 
 class RunHandle(Generic[T]):
@@ -40,7 +43,7 @@ class RunHandle(Generic[T]):
         self._durable = durable
 
     async def result(self, timeout: float | None = None) -> Outcome[T]:
-        """Wait for the outcome; at most ``timeout`` seconds.
+        """Wait for the outcome; at most ``timeout`` seconds. That of a paused run is `Paused`.
 
         Raises:
             TimeoutError: the time is up. The run goes on.
@@ -50,29 +53,32 @@ class RunHandle(Generic[T]):
         if self._outcome is not None:
             return self._outcome
         if self._task is None:
-            assert self._durable is not None
-            self._outcome = await self._durable.finished(self.run_id, timeout)
-            return self._outcome
+            return await self._found(timeout)
         done, _ = await asyncio.wait({self._task}, timeout=timeout)
         if not done:
             raise TimeoutError(f"run {self.run_id} has no outcome after {timeout:g} s; it goes on")
         return await self._settled(self._task, timeout)
 
     async def _settled(self, task: asyncio.Task[Outcome[T]], timeout: float | None) -> Outcome[T]:
-        if not task.cancelled() and not isinstance(task.result(), Dispatched):
+        if not task.cancelled() and not isinstance(task.result(), _LEFT):
             return task.result()
         if self._durable is not None:
             try:
-                self._outcome = await self._durable.outcome(self.run_id)
+                # It may have only attached, or have left the run to a worker: that goes on, and so does the wait.
+                return await self._found(timeout)
             except RunNotFound:
                 self._outcome = self._never_began()
-            except NotResumable:
-                # It only attached, or has left the run to a worker: that goes on, and so does the wait.
-                self._outcome = await self._durable.finished(self.run_id, timeout)
             return self._outcome
         assert self._execution is not None
         self._outcome = cancelled_outcome(self._execution)
         return self._outcome
+
+    async def _found(self, timeout: float | None) -> Outcome[T]:
+        """The outcome from the store; that of a paused run is not its last."""
+        assert self._durable is not None
+        outcome = await self._durable.finished(self.run_id, timeout)
+        self._outcome = None if isinstance(outcome, Paused) else outcome
+        return outcome
 
     def _never_began(self) -> Failure:
         error = StepCancelled(self.reactor, "the run was cancelled before it began")
@@ -83,7 +89,7 @@ class RunHandle(Generic[T]):
         if self._outcome is not None:
             return self._outcome.status
         task, done = self._task, self._task is not None and self._task.done()
-        if task is not None and done and not task.cancelled() and not isinstance(task.result(), Dispatched):
+        if task is not None and done and not task.cancelled() and not isinstance(task.result(), _LEFT):
             return task.result().status
         if self._durable is not None:
             row = await self._durable.store.peek(self.run_id)
@@ -94,15 +100,20 @@ class RunHandle(Generic[T]):
         return cancelled_outcome(self._execution).status if done else self._execution.status
 
     async def cancel(self, reason: str = "cancelled through its handle") -> None:
-        """Cancel the run as its ``on_cancel`` says, and wait until that is done. Harmless when it has ended.
+        """Cancel the run, and wait until that is done. Harmless when it has ended, or is going back already.
+
+        One that was spawned here is cancelled as its ``on_cancel`` says; one that is elsewhere is rolled back there.
 
         Raises:
-            NotAvailable: a worker executes it.
+            RunNotFound: it was deleted.
 
         Cancellation: the run is cancelled all the same.
         """
-        if self._task is None and self._outcome is None:
-            raise NotAvailable("cancelling a run that a worker executes")
+        task = self._task
+        left = task is not None and task.done() and not task.cancelled() and isinstance(task.result(), _LEFT)
+        if self._durable is not None and self._outcome is None and (task is None or left):
+            with suppress(NotResumable):
+                await self._durable.cancel(self.run_id, reason, "rollback")
         if self._task is not None and not self._task.done():
             self._task.cancel(reason)
             await asyncio.wait({self._task})

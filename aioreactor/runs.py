@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from aioreactor.definition import ports
+from aioreactor.definition.markers import Value
 from aioreactor.definition.reactor import Reactor
-from aioreactor.errors import NotAvailable, RunNotFound, StoreRequired
+from aioreactor.errors import RunNotFound, StoreRequired
+from aioreactor.starting import new_run_id
 from aioreactor.trace import Status
 
 if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
+    from aioreactor.explanations import Explanation
+    from aioreactor.handles import RunHandle
     from aioreactor.results import Outcome
     from aioreactor.snapshots import RunSnapshot
 
-_LATER = frozenset(("resume", "cancel", "retry", "fork", "decide", "explain"))
+_HAS = "find, list, delete, undo, resume, cancel, retry, fork, decide, explain"
 
 
 class Runs:
@@ -38,10 +42,7 @@ class Runs:
         return durable
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in _LATER:
-            self._stored(name)
-            raise NotAvailable(self._called(name))
-        raise AttributeError(f"runs has no {name!r}; it has: find, list, delete, undo, {', '.join(sorted(_LATER))}")
+        raise AttributeError(f"runs has no {name!r}; it has: {_HAS}")
 
     async def find(self, run_id: str) -> RunSnapshot:
         """A snapshot of a run: status, inputs (redacted), results, steps, trace, and its outcome when it has ended.
@@ -104,14 +105,14 @@ class Runs:
         await durable.delete(run_id)
 
     async def undo(self, run_id: str) -> Outcome[Any]:
-        """Roll back, here, what still stands of a run that has ended; it ends ``cancelled``.
+        """Roll back, here, what still stands of a run that has ended or is paused; it ends ``cancelled``.
 
         What was cut off is compensated first, then what completed is undone, newest first. What was undone before is
         not touched again.
 
         Raises:
             RunNotFound: there is no such run, or it is of another reactor.
-            NotResumable: it has not ended, or is executed right now.
+            NotResumable: it has not ended, or is executed, and was so for five more seconds.
             StoreRequired: no store is configured.
 
         Cancellation: as for `Reactor.run`; what is left stays owed.
@@ -119,6 +120,148 @@ class Runs:
         durable = self._stored("undo")
         await self._check(durable, run_id)
         return await durable.undo(run_id)
+
+    async def cancel(
+        self,
+        run_id: str,
+        reason: str = "the run was cancelled",
+        mode: Literal["stop", "rollback"] = "rollback",
+        *,
+        timeout: float | None = None,
+    ) -> Outcome[Any]:
+        """End a run that has not ended, wherever it is executed; gives its outcome, whose status is ``cancelled``.
+
+        Bodies in flight are cancelled. Under ``rollback`` they are compensated and what completed is undone; under
+        ``stop`` all that stays owed, for a later `undo`. A run that somebody executes is cancelled there, at once; one
+        that nobody has is taken and cancelled here. Waits until that is done, at most ``timeout`` seconds.
+
+        Raises:
+            RunNotFound: there is no such run, or it is of another reactor.
+            NotResumable: it has ended, also meanwhile; or it is rolling back. Nothing changed.
+            TimeoutError: the time is up. The run is cancelled all the same.
+            StoreRequired: no store is configured.
+
+        Cancellation: gives up the wait; once asked for, the run is cancelled all the same.
+        """
+        durable = self._stored("cancel")
+        if mode not in ("stop", "rollback"):
+            raise ValueError(f"mode={mode!r}: 'stop' or 'rollback'")
+        await self._check(durable, run_id)
+        return await durable.cancel(run_id, reason, mode, timeout)
+
+    async def resume(
+        self,
+        run_id: str | None = None,
+        step: Any = None,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Outcome[Any]:
+        """Answer an open interrupt of a run, given by its id or by the interrupt's correlation id.
+
+        With ``resume="inline"`` the run goes on here, and its outcome comes back; with ``"background"``, or when
+        somebody executes the run at the moment, the answer is stored for whoever has the run next: `Dispatched`.
+        ``step`` is the interrupt (or its path from the root); it may be left out when one is open. The same call with
+        the same ``key`` again is answered like the first.
+
+        Raises:
+            RunNotFound: there is no such run, it is of another reactor, or nobody waits for the correlation id.
+            NotResumable: the interrupt is not open, its time is over, or the run has ended; nothing changed.
+            AlreadyResumed: another payload was accepted before; that one counts.
+            InputValidationError: the payload does not fit its type; at ``max_attempts`` of those the run rolls back.
+            StoreRequired: no store is configured.
+            ValueError: neither or both of ``run_id`` and ``correlation_id`` were given.
+
+        Cancellation: before the answer is accepted nothing happens; from then on as for `Reactor.run`.
+        """
+        durable = self._stored("resume")
+        path = None if step is None else _path_of(step)
+        if (run_id is None) == (correlation_id is None):
+            raise ValueError("resume() takes a run_id or a correlation_id, one of the two")
+        if correlation_id is not None:
+            if self._reactor is None:
+                raise ValueError("a correlation id is one of a reactor's: call resume() on its own runs")
+            run_id, found = await durable.correlated(self._reactor.plan, correlation_id)
+            path = path or found
+        assert run_id is not None
+        await self._check(durable, run_id)
+        return await durable.resume(run_id, path, payload, key)
+
+    async def retry(self, run_id: str) -> RunHandle[Any]:
+        """Begin, in a worker, a new run with the inputs of one that failed, was cancelled or was cut off.
+
+        Steps whose effects still stand (they completed and were not undone) keep their results, and are undone by the
+        new run if that fails; the others run again. The old run is the new one's ``parent``.
+
+        Raises:
+            RunNotFound: there is no such run, or it is of another reactor.
+            NotResumable: it has not failed.
+            PlanChanged, UnknownReactor, DefinitionError: no worker could execute it.
+            StoreRequired: no store is configured.
+
+        Cancellation: the new run begins, or not.
+        """
+        durable = self._stored("retry")
+        await self._check(durable, run_id)
+        new_id = new_run_id()
+        return _handle(durable, new_id, await durable.retry(run_id, new_id))
+
+    async def fork(self, run_id: str, *, from_step: Any) -> RunHandle[Any]:
+        """Begin, in a worker, a new run with the inputs of one that has ended and its results before a step.
+
+        That step, and all that depends on it, run again; so does what was undone. What is taken over belongs to the
+        old run: the new one never undoes it. The old run is the new one's ``parent``.
+
+        Raises:
+            RunNotFound: there is no such run, or it is of another reactor.
+            NotResumable: it has not ended.
+            ValueError: it has no such step; only steps of the reactor itself can be named, not those of its children.
+            PlanChanged, UnknownReactor, DefinitionError: no worker could execute it.
+            StoreRequired: no store is configured.
+
+        Cancellation: the new run begins, or not.
+        """
+        durable = self._stored("fork")
+        await self._check(durable, run_id)
+        new_id = new_run_id()
+        return _handle(durable, new_id, await durable.fork(run_id, new_id, _path_of(from_step)))
+
+    async def decide(
+        self, run_id: str, step: Any, decision: Literal["retry", "skip", "fail"] | Value
+    ) -> RunHandle[Any]:
+        """Say what becomes of a step whose attempts were exhausted (``on_exhausted="pause"``); a worker goes on.
+
+        ``"retry"`` tries it once more, and pauses again if that fails; ``"skip"`` goes on with None; ``Value(x)`` goes
+        on with x; ``"fail"`` fails it, so that the run rolls back.
+
+        Raises:
+            RunNotFound: there is no such run, or it is of another reactor.
+            NotResumable: the step does not wait for a decision.
+            AlreadyResumed: something else was decided before.
+            InputValidationError, SerializationError: the value, or None, does not fit the step's annotation.
+            StoreRequired: no store is configured.
+
+        Cancellation: it was decided, or not; the same call tells.
+        """
+        durable = self._stored("decide")
+        if not isinstance(decision, Value) and decision not in ("retry", "skip", "fail"):
+            raise ValueError(f"decide(…, {decision!r}): 'retry', 'skip', 'fail' or Value(x)")
+        await self._check(durable, run_id)
+        return _handle(durable, run_id, await durable.decide(run_id, _path_of(step), decision))
+
+    async def explain(self, run_id: str) -> Explanation:
+        """Why a run does not move: what it waits for, since when, until when, and who has it. Prints as one screen.
+
+        Raises:
+            RunNotFound: there is no such run, or it is of another reactor.
+            StoreRequired: no store is configured.
+
+        Cancellation: nothing happens.
+        """
+        durable = self._stored("explain")
+        await self._check(durable, run_id)
+        return await durable.explain(run_id)
 
     async def _check(self, durable: DurableRuns, run_id: str) -> None:
         """Refuse a run of another reactor.
@@ -128,6 +271,17 @@ class Runs:
         """
         if self._reactor is not None and await durable.reactor_of(run_id) != self._reactor.plan.name:
             raise RunNotFound(run_id)
+
+
+def _path_of(step: Any) -> str:
+    """A step as it is named, or its path."""
+    return step if isinstance(step, str) else str(getattr(step, "label", step))
+
+
+def _handle(durable: DurableRuns, run_id: str, reactor: str) -> RunHandle[Any]:
+    from aioreactor.handles import RunHandle
+
+    return RunHandle(run_id, reactor, None, None, durable=durable)
 
 
 class RunPage(tuple["RunSnapshot", ...]):  # noqa: SLOT001 - a tuple with an attribute cannot have slots

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
@@ -30,13 +28,8 @@ from aioreactor.plan.model import Plan
 from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
-from aioreactor.starting import all_values_of, check_importable, due_ms_of, values_of
+from aioreactor.starting import all_values_of, check_importable, due_ms_of, new_run_id, values_of
 from aioreactor.trace import RunRecord
-
-
-def new_run_id() -> str:
-    """32 hex digits: milliseconds since the epoch first, so that ids sort by time; the rest random."""
-    return f"{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
 
 
 class Runtime:
@@ -191,6 +184,8 @@ class Runtime:
             if reasons:
                 raise StoreRequired(what, reasons)
             return
+        if durability == "none":
+            reasons += [f'{text}, and durability="none" keeps nothing' for text in plan.store_reasons]
         if not dispatched:
             reasons += [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
         if reasons:

@@ -14,7 +14,7 @@ from aioreactor.engine.scope import NodeStatus
 from aioreactor.engine.snapshot import Image, Restorer
 from aioreactor.errors import SerializationError
 from aioreactor.plan.model import Plan
-from aioreactor.results import Halt, Outcome, Success
+from aioreactor.results import Halt, OpenInterrupt, Outcome, Paused, Success
 from aioreactor.store.codec import codec_for
 from aioreactor.store.codec_records import stamp, unstamp
 from aioreactor.store.plan_codec import PlanCodec
@@ -36,7 +36,8 @@ class StepSnapshot:
 class RunSnapshot:
     """A stored run as of one moment. Times in seconds since the epoch, of the server's clock; inputs are redacted.
 
-    ``waits_for`` says of a run that nobody executes now what it waits for: a worker, or the next attempt of a step.
+    ``waits_for`` says of a run that nobody executes now what it waits for: a worker, the next attempt of a step, a
+    timer, an answer. ``interrupts`` are what `runs.resume` and `runs.decide` can answer.
     """
 
     run_id: str
@@ -49,7 +50,7 @@ class RunSnapshot:
     steps: tuple[StepSnapshot, ...] = ()
     trace: Trace = field(default_factory=Trace)
     outcome: Outcome[Any] | None = None
-    interrupts: tuple[Any, ...] = ()
+    interrupts: tuple[OpenInterrupt, ...] = ()
     children: tuple[str, ...] = ()
     parent: str | None = None
     tags: tuple[str, ...] = ()
@@ -103,9 +104,23 @@ class StoredReader:
         """Values by step name."""
         return self._execution.state.root.results_by_name()
 
-    def outcome(self) -> Outcome[Any] | None:
-        """The outcome of a run that has ended; its value from the steps' own records, so that types are kept."""
+    def interrupts(self) -> tuple[OpenInterrupt, ...]:
+        """What waits for an answer, or for a decision, in the order of the plan."""
         row = self.record.row
+        if row.ended or row.status == "rolling_back":
+            return ()
+        return tuple(
+            OpenInterrupt(image.path, image.correlation, image.due or None)
+            for image in self.images.values()
+            if image.opened and image.status == NodeStatus.READY
+        )
+
+    def outcome(self) -> Outcome[Any] | None:
+        """The outcome of a run that has ended, or is paused; its value from the steps' own records, for their types."""
+        row = self.record.row
+        if row.status == "paused":
+            record = RunRecord(row.run_id, row.reactor, row.status, self.results(), self.entries)
+            return Paused(self.interrupts(), _record=record)
         if not row.outcome:
             return None
         stored = _stored_outcome(row)
@@ -130,6 +145,7 @@ class StoredReader:
             tuple(map(_step, self.images.values())),
             Trace.of(self.entries),
             self.outcome(),
+            self.interrupts(),
             parent=row.parent or None,
             tags=row.tags,
             version=row.version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,11 @@ from typing import Any
 from aioreactor.engine.arguments import cross_checked, validated, view_of
 from aioreactor.errors import DefinitionError, InputValidationError
 from aioreactor.plan.model import Plan
+
+
+def new_run_id() -> str:
+    """32 hex digits: milliseconds since the epoch first, so that ids sort by time; the rest random."""
+    return f"{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
 
 
 def due_ms_of(options: Mapping[str, Any]) -> int:

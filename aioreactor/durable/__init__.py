@@ -8,12 +8,13 @@ going back. `undo` takes a run that has ended and rolls back what still stands.
 
 from __future__ import annotations
 
+from aioreactor.durable.anew import Anew
 from aioreactor.durable.base import HandedBack, despite_cancel
-from aioreactor.durable.starting import Starting, run_id_of
-from aioreactor.durable.taking import Taking
+from aioreactor.durable.explaining import Explaining
+from aioreactor.durable.starting import run_id_of
 
 __all__ = ["DurableRuns", "HandedBack", "despite_cancel", "run_id_of"]
 
 
-class DurableRuns(Starting, Taking):
+class DurableRuns(Anew, Explaining):
     """The runs of one store. Connections are made when first needed, one set per event loop."""

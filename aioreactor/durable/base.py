@@ -9,6 +9,9 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from aioreactor.durable.correlating import RunCorrelations
+from aioreactor.durable.requests import Ears, RunMailbox
+from aioreactor.engine import orders
 from aioreactor.engine.ports import Detached, Environment
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound
@@ -21,6 +24,7 @@ from aioreactor.store.behind import KINDS
 from aioreactor.store.blocked import BlockReports
 from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
+from aioreactor.store.correlations import CorrelationIndex
 from aioreactor.store.errors import StoreError
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.leases import LeaseKeeper
@@ -91,7 +95,13 @@ class Base:
         )
         self.store = RunStore(self.client, prefix=settings.key_prefix)
         self._executing_here: dict[str, Execution] = {}
+        self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, Ears] = WeakKeyDictionary()
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
+
+    @property
+    def correlations(self) -> CorrelationIndex:
+        """Which interrupt waits for which correlation id."""
+        return CorrelationIndex(self.client, self.store.space)
 
     def _keeper(self) -> LeaseKeeper:
         loop = asyncio.get_running_loop()
@@ -99,6 +109,12 @@ class Base:
             reports = BlockReports(self._executing_here.values)
             self._keepers[loop] = LeaseKeeper(self.store, reports=reports, thread_limit=self.settings.thread_limit)
         return self._keepers[loop]
+
+    def _heard_here(self) -> Ears:
+        loop = asyncio.get_running_loop()
+        if loop not in self._ears:
+            self._ears[loop] = Ears(self.store.pushes(), self.store.space.asked_channel())
+        return self._ears[loop]
 
     def _codec(self) -> PlanCodec:
         return PlanCodec(limit=self.settings.max_value_bytes, cipher=self.settings.cipher)
@@ -109,6 +125,9 @@ class Base:
         Cancellation: as far as it got; call it again.
         """
         keeper = self._keepers.pop(asyncio.get_running_loop(), None)
+        ears = self._ears.pop(asyncio.get_running_loop(), None)
+        if ears is not None:
+            ears.close()
         if keeper is not None:
             await keeper.aclose()
         await self.store.aclose()
@@ -117,21 +136,44 @@ class Base:
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)
 
+    def _retention_ms(self, plan: Plan) -> int:
+        retention = plan.options.retention if plan.options.retention is not None else self.settings.retention
+        return max(1, int(retention * 1000))
+
     def _execution(
-        self, plan: Plan, run_id: str, claim: Claim, codec: PlanCodec, queue: str, state: bytes = b"", asked: str = ""
+        self,
+        plan: Plan,
+        run_id: str,
+        claim: Claim,
+        codec: PlanCodec,
+        queue: str,
+        state: bytes = b"",
+        asked: str = "",
+        served: int = 0,
     ) -> tuple[Execution, RunJournal]:
         def lost(error: OwnershipLost) -> None:
             execution.lose(error)
 
-        hold = self._keeper().watch(claim, lost)
-        retention = plan.options.retention if plan.options.retention is not None else self.settings.retention
-        retention_ms = max(1, int(retention * 1000))
+        hold = self._keeper().watch(claim, lost, lambda: orders.heed(execution))
+        retention_ms = self._retention_ms(plan)
         ring = partial(self.ring, run_id, queue)
         level = asked or plan.options.durability or self.settings.durability or "step"
         journal = KINDS.get(level, RunJournal)(
-            self.store, claim, hold, codec, encode_outcome, ring=ring, retention_ms=retention_ms, known_state=state
+            self.store,
+            claim,
+            hold,
+            codec,
+            encode_outcome,
+            ring=ring,
+            retention_ms=retention_ms,
+            known_state=state,
+            served=served,
         )
         execution = Execution(self.environment, plan, run_id, journal)
+        execution.state.served = served
+        execution.mailbox = RunMailbox(self.store, run_id, plan, codec)
+        execution.correlations = RunCorrelations(self.store, self.correlations, run_id, retention_ms)
+        self._heard_here().watch(run_id, execution)
         journal.scrubber = lambda: execution.scrubber
         journal.failed = execution.lose
         self._executing_here[run_id] = execution
@@ -155,6 +197,13 @@ class Base:
             work.close()
             execution = self._executing_here.pop(claim.run_id, None)
             journal.let_go()
+            if execution is not None:
+                self._heard_here().forget(claim.run_id, execution)
+            correlations = execution.correlations if execution is not None else None
+            if isinstance(correlations, RunCorrelations) and correlations.has_answered:
+                _, cancelled = await despite_cancel(correlations.settle())
+                if cancelled is not None:
+                    raise cancelled
             if execution is not None and isinstance(execution.lost, Detached):
                 await despite_cancel(self._detach(claim, journal, queue))
 

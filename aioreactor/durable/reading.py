@@ -11,15 +11,19 @@ from aioreactor.plan.model import Plan
 from aioreactor.registry import find_reactor
 from aioreactor.results import Outcome
 from aioreactor.snapshots import RunSnapshot, StoredReader, bare_outcome, from_row
-from aioreactor.store.records import Held, Query
+from aioreactor.store.records import TERMINAL, Held, Query
 from aioreactor.store.records import RunRecord as StoredRun
+from aioreactor.trace import Status
+
+AT_REST: frozenset[Status] = frozenset((*TERMINAL, "paused"))
+"""What whoever waits for a run is told of."""
 
 
 class Reading(Base):
     """The part of `DurableRuns` that changes nothing (or removes all)."""
 
     async def finished(self, run_id: str, timeout: float | None) -> Outcome[Any]:
-        """The outcome of a run, once it has ended; pushed, not polled.
+        """The outcome of a run, once it has ended, or pauses; pushed, not polled.
 
         Raises:
             RunNotFound: there is no such run (any more).
@@ -27,11 +31,11 @@ class Reading(Base):
 
         Cancellation: only the wait ends.
         """
-        await self.store.wait_done(run_id, timeout)
+        await self.store.wait_done(run_id, timeout, until=AT_REST)
         return await self.outcome(run_id)
 
     async def outcome(self, run_id: str, plan: Plan | None = None) -> Outcome[Any]:
-        """The outcome of a run that has ended.
+        """The outcome of a run that has ended, or is paused.
 
         Raises:
             RunNotFound: there is no such run (any more).

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aioreactor.durable.base import despite_cancel
-from aioreactor.durable.reading import Reading
+from aioreactor.durable.reading import AT_REST, Reading
 from aioreactor.engine import reporting
 from aioreactor.errors import IdempotencyConflict, SerializationError
 from aioreactor.plan.model import Plan
@@ -58,6 +58,7 @@ class Starting(Reading):
         codec.ahead = created.created_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue, asked=new.durability)
         execution.awaits_trigger = plan.background is not None
+        execution.park_timers_after = self.settings.park_after
         if cancelled is not None:
             execution.note_cancel(cancelled)
         return await self._executing(created.claim, journal, new.queue, execution.run(view, inputs))
@@ -80,7 +81,7 @@ class Starting(Reading):
         self, plan: Plan, run_id: str, existing: Exists, key: str, options: Mapping[str, Any]
     ) -> Outcome[Any]:
         await self._check_same(plan, run_id, existing, key, options)
-        await self.store.wait_done(run_id)
+        await self.store.wait_done(run_id, until=AT_REST)
         return await self.outcome(run_id, plan)
 
     async def _check_same(

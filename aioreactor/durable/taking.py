@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
 
 from aioreactor.durable.base import Base, HandedBack, despite_cancel, ended, logger
 from aioreactor.durable.fits import Opened, check_fits
+from aioreactor.durable.requests import RunMailbox
+from aioreactor.engine import orders
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.recovery import restoring
+from aioreactor.engine.scheduler import Execution
 from aioreactor.engine.snapshot import Restorer
 from aioreactor.engine.state import RunState
 from aioreactor.errors import (
@@ -30,13 +34,16 @@ from aioreactor.registry import find_reactor
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
-from aioreactor.store.records import LIVE, Held, Missing, Refused
+from aioreactor.store.plan_codec import PlanCodec
+from aioreactor.store.records import Held, Missing, Refused
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
 EARLY_MS = 5000
 """A job that comes before its run is due by more than this, clocks being what they are, is not the one for that."""
-_UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled"))
+UNDO_WAITS = 5.0
+"""Seconds for which whoever wants to undo a run that somebody executes waits for its end."""
+_UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled", "paused"))
 
 
 class Taking(Base):
@@ -48,19 +55,24 @@ class Taking(Base):
         Raises:
             PlanChanged: the code does not fit the run; it is kept, and left alone.
         """
+        claim = await self._taken(run_id)
+        return None if claim is None else await self._resume(claim, None)
+
+    async def _taken(self, run_id: str) -> Claim | None:
+        """As `_take`; who is cancelled meanwhile lets the run go again."""
         claim, cancelled = await despite_cancel(self._take(run_id))
         if cancelled is not None:
             if claim is not None:
                 await despite_cancel(self.store.release(claim))
             raise cancelled
-        return None if claim is None else await self._resume(claim, None)
+        return claim
 
     async def _take(self, run_id: str) -> Claim | None:
         """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
         row = await self.store.peek(run_id)
-        if row is None or row.status not in LIVE or row.due_ms - row.now_ms > EARLY_MS:
+        if row is None or not row.is_owed or row.due_ms - row.now_ms > EARLY_MS:
             return None
-        status: Status | None = "running" if row.status == "pending" else None
+        status: Status | None = "running" if row.status in {"pending", "paused"} else None
         claim = await self.store.take(run_id, (row.status,), ttl_ms=self._ttl_ms(), status=status)
         if not isinstance(claim, Claim):
             return None
@@ -116,11 +128,17 @@ class Taking(Base):
 
         Raises:
             RunNotFound: there is no such run.
-            NotResumable: it is executed right now, or it has not ended.
+            NotResumable: it is executed, and was for `UNDO_WAITS` seconds; or it has not ended.
             UnknownReactor, PlanChanged, SerializationError, DefinitionError: it cannot be undone by this code, and
                 is left as it is.
         """
-        self._opened(await self._read(run_id))
+        record = await self._read(run_id)
+        self._opened(record)
+        if record.row.status == "rolling_back":
+            raise NotResumable(run_id, "rolling_back", "rollback in progress")
+        if record.row.lease_left_ms:
+            with contextlib.suppress(TimeoutError):
+                await self.store.wait_done(run_id, UNDO_WAITS, until=_UNDOABLE)
         taking = self.store.take(run_id, _UNDOABLE, ttl_ms=self._ttl_ms(), status="rolling_back")
         claim, cancelled = await despite_cancel(taking)
         if isinstance(claim, Missing):
@@ -132,7 +150,7 @@ class Taking(Base):
             raise NotResumable(run_id, claim.status, text)
         return await self._resume(claim, Fate("cancelled"), cancelled)
 
-    def _opened(self, record: StoredRun) -> Opened:
+    def _opened(self, record: StoredRun, *, needs_resources: bool = True) -> Opened:
         """A record, decoded by the code that is here.
 
         Raises:
@@ -148,7 +166,7 @@ class Taking(Base):
         fate = codec.fate_back(row.failure) if row.failure else None
         opened = Opened(plan, codec.inputs_back(plan, row.inputs), images, entries, fate, codec.notes_back(row.state))
         Restorer(RunState(plan, row.run_id, time.time), images, codec, failing=True).restore()  # all values can be read
-        for _, name, annotation in plan.resource_needs:
+        for _, name, annotation in plan.resource_needs if needs_resources else ():
             self.environment.resource(name, annotation)
         return opened
 
@@ -162,6 +180,7 @@ class Taking(Base):
         cancelled: asyncio.CancelledError | None = None,
         *,
         park_after: float | None = None,
+        awaits_trigger: bool = False,
     ) -> Outcome[Any]:
         try:
             record, cancelled_now = await despite_cancel(self.store.load(claim))
@@ -184,23 +203,39 @@ class Taking(Base):
             return await self._end_unreadable(claim, doom)
         plan, inputs = opened.plan, opened.inputs
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
-        execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state, row.durability)
+        execution, journal = self._execution(
+            plan, row.run_id, claim, codec, row.queue, row.state, row.durability, row.served
+        )
         version = str(plan.options.version or "")
         if (row.version, row.fingerprint) != (version, plan.fingerprint):
             note(logger, logging.INFO, "plan_changed", "and still fits", run_id=row.run_id, reactor=plan.name)
             journal.changed_code(version, plan.fingerprint)
         execution.doom, execution.park_after = doom, park_after
+        execution.park_timers_after = self.settings.park_after
+        execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
         execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:
             execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
         execution.state.root.view = view = view_of(plan, inputs, self._resources(plan))
+        if fate is None and opened.fate is None:
+            self._hand_over(execution, record, plan, codec)
         if cancelled is not None:
             execution.note_cancel(cancelled)
-        if claim.fence == 1 and fate is None:  # nobody has executed it before
+        fresh = claim.fence == 1  # nobody has executed it before
+        if fresh and fate is None and not opened.images:
             return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
         fate = fate or opened.fate
-        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet)
+        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet or fresh)
         return await self._executing(claim, journal, row.queue, execution.resume(inputs, restore))
+
+    def _hand_over(self, execution: Execution, record: StoredRun, plan: Plan, codec: PlanCodec) -> None:
+        """What others want of the run and nobody has done: the first thing that is done, with a cancel before all."""
+        waiting = RunMailbox(self.store, record.row.run_id, plan, codec).read(record.waiting)
+        cancel = next((order for order in waiting if isinstance(order, orders.Cancel)), None)
+        if cancel is not None:
+            execution.order_cancel(cancel)
+        else:
+            execution.first_orders = waiting
 
     def _doom(self, claim: Claim) -> RecoveriesExhausted | None:
         """Why a run that lost its process too often without getting further is to fail; None if it did not."""

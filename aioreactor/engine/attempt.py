@@ -422,8 +422,12 @@ async def ended(
         state.log("timeout", path, number)
     state.log("failure", path, number, ex.scrub(describe(error)))
     delay = policy.delay(number) if again and not scope.stopped else 0.0
+    undecided = not again and started and retry and policy.on_exhausted == "pause" and policy.allows(error)
     final = not again or scope.stopped
-    if final:
+    if undecided and not scope.stopped and ex.mailbox is not None:
+        ex.await_decision(scope, index, failed)
+        ready: Readies = []
+    elif final:
         ready = state.fail(scope, index, failed, started=started)
         ready = [*ready, *ex.apply_effects()]
     else:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio import lowlevel
 
-from aioreactor.engine import events, rollback
+from aioreactor.engine import events, pausing, rollback
+from aioreactor.engine.leaving import Leaving, pause
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
 from aioreactor.errors import StepCancelled
-from aioreactor.results import Dispatched, Failure, Halt, Outcome, Success
+from aioreactor.results import Dispatched, Failure, Halt, Outcome, Paused, Success
 from aioreactor.trace import Status
 
 if TYPE_CHECKING:
-    from aioreactor.engine.leaving import Leaving
     from aioreactor.engine.scheduler import Execution
 
 R = TypeVar("R")
@@ -67,7 +67,7 @@ async def _let_cancel_go_on(ex: Execution, outcome: Outcome[Any] | None) -> None
 
 async def _conclude(ex: Execution) -> Outcome[Any]:
     outcome = await _settle_fate(ex)
-    if not isinstance(outcome, Dispatched):
+    if not isinstance(outcome, (Dispatched, Paused)):
         await _finish(ex, outcome)
     return outcome
 
@@ -88,8 +88,9 @@ async def _settle_fate(ex: Execution) -> Outcome[Any]:
         return await _cancelled(ex)
     if state.halt is not None:
         return await _halted(ex)
-    if ex.leaving is not None and not state.completed:
-        return await _left(ex, ex.leaving)
+    if not state.completed and (ex.leaving is not None or ex.open_nodes):
+        leaving = ex.leaving or pause(ex)
+        return await (_paused(ex, leaving) if leaving.kind == "pause" else _left(ex, leaving))
     return Success(state.root.value(), _record=record_of(ex, "completed"))
 
 
@@ -102,12 +103,15 @@ async def _failed(ex: Execution) -> Outcome[Any]:
 
 
 async def _cancelled(ex: Execution) -> Outcome[Any]:
+    if ex.ordered is not None and ex.ordered.mode == "stop":
+        ex.state.served = max(ex.state.served, ex.ordered.number)
+        return _stopped(ex, ex.ordered.reason, "cancelled")
     if ex.cancelled is not None and ex.policy(ex.state.root, "on_cancel") == "abort":
         return _aborted(ex, "the run was cancelled")
     await rollback.roll_back(ex, ex.state.root)
     if ex.interrupted is not None:
         return _aborted(ex, f"interrupted by {type(ex.interrupted).__name__}")
-    return _stopped(ex, "the run was cancelled", "cancelled")
+    return _stopped(ex, ex.ordered.reason if ex.ordered is not None else "the run was cancelled", "cancelled")
 
 
 async def _halted(ex: Execution) -> Outcome[Any]:
@@ -134,6 +138,15 @@ async def _left(ex: Execution, leaving: Leaving) -> Dispatched:
     elif ex.lost is None:
         await ex.tell(ex.state.root, "on_run_park", events.RunParked, delay=delay, waits_for=leaving.waits_for)
     return Dispatched(job_id, _record=record_of(ex, "running"))
+
+
+async def _paused(ex: Execution, leaving: Leaving) -> Paused:
+    """Nothing can go on before somebody answers, or the first deadline passes."""
+    found = pausing.shown(ex)
+    delay = max(0.001, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
+    await ex.part(delay, leaving.waits_for, "paused")
+    await ex.sent()
+    return Paused(found, _record=record_of(ex, "paused"))
 
 
 def _aborted(ex: Execution, reason: str) -> Failure:

@@ -148,6 +148,25 @@ class ElementFinished(Event, frozen=True, kw_only=True):
     outcome: Any
 
 
+class InterruptOpened(Event, frozen=True, kw_only=True):
+    """``on_interrupt_open``: the run waits for an answer at ``path``; ``deadline`` in seconds since the epoch."""
+
+    correlation_id: str | None
+    deadline: float | None
+
+
+class InterruptResumed(Event, frozen=True, kw_only=True):
+    """``on_interrupt_resumed``: a payload was accepted and is part of the run."""
+
+    value: Any
+
+
+class InterruptExpired(Event, frozen=True, kw_only=True):
+    """``on_interrupt_expired``: nobody answered within ``timeout`` seconds; it failed, or took its default."""
+
+    timeout: float
+
+
 class ProgressReported(Event, frozen=True, kw_only=True):
     """``on_progress``: a body called ``ctx.progress``."""
 

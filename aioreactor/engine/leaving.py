@@ -5,9 +5,10 @@ settle, waits are cut short without failing anything. When nothing is in progres
 and whoever takes it starts what was held; no step is suspected of having been in flight. If the run fails, halts or is
 cancelled before that, this comes first: what is held is given up, and the run ends here.
 
-Two reasons. A *hand-off* comes when the plan's ``background`` trigger is reached, in the process that began the run. A
-*park* comes in a worker when the run is quiescent: no body is running, and all that is in progress waits for longer
-than ``park_after`` seconds.
+Three reasons. A *hand-off* comes when the plan's ``background`` trigger is reached, in the process that began the run.
+A *park* comes in a worker when the run is quiescent: no body is running, and all that is in progress waits for longer
+than ``park_after`` seconds; elsewhere it comes for a timer. A *pause* comes when all that is in progress waits for
+somebody's answer: nobody takes the run up again before there is one, or its time is over.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aioreactor.engine.limiter import Ready, emptied
+from aioreactor.engine.pausing import deadlines, expires_now
 from aioreactor.engine.scope import MapRun, NodeStatus, Scope
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Leaving:
     None is at once. ``waits_for`` says so to people.
     """
 
-    kind: Literal["hand_off", "park"]
+    kind: Literal["hand_off", "park", "pause"]
     path: str = ""
     due: float | None = None
     waits_for: str = ""
@@ -57,36 +59,72 @@ def queued(scopes: list[Scope]) -> list[Ready]:
     return [each for scope in scopes for each in emptied(scope)]
 
 
-def to_park(ex: Execution, sleeping: list[tuple[Later, float]], longest: float) -> Leaving | None:
-    """The park, if nothing but ``sleeping`` is in progress, for longer than ``longest`` seconds from now.
+def to_rest(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | None:
+    """The park or pause, if nothing but ``sleeping`` and what is open is in progress, and that for long enough.
 
-    ``sleeping`` gives, with each attempt that waits, when it is due.
+    ``sleeping`` gives, with each node that waits, when it is due.
     """
-    if not _is_quiet(ex, {(later.scope, later.index) for later, _ in sleeping}):
+    if not (sleeping or ex.open_nodes) or ex.serving or expires_now(ex):
         return None
+    resting = {(later.scope, later.index) for later, _ in sleeping} | set(ex.open_nodes.values())
+    if not _is_quiet(ex, resting):
+        return None
+    return _park(ex, sleeping) if sleeping else pause(ex)
+
+
+def pause(ex: Execution) -> Leaving:
+    """The pause for what is open."""
+    names = ", ".join(repr(path) for path in ex.open_nodes)
+    return Leaving("pause", next(iter(ex.open_nodes), ""), _earliest(ex), f"an answer to {names}")
+
+
+def _park(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | None:
     later, due = min(sleeping, key=lambda each: each[1])
-    if due - ex.clock.now() <= longest:
+    is_timer = later.scope.plan.nodes[later.index].kind == "timer"
+    longest = ex.park_after if ex.park_after is not None or not is_timer else ex.park_timers_after
+    if longest is None or due - ex.clock.now() <= longest:
         return None
-    deadlines = [scope.deadline for scope in ex.state.scopes() if scope.deadline is not None and scope.active]
     path = later.scope.path_of(later.index)
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due))
-    return Leaving("park", path, min([due, *deadlines]), f"the next attempt of step {path!r}, due {moment}")
+    what = f"timer {path!r}" if is_timer else f"the next attempt of step {path!r}"
+    return Leaving("park", path, min(due, _earliest(ex) or due), f"{what}, due {moment}")
 
 
-def _is_quiet(ex: Execution, sleeping: set[Ready]) -> bool:
+def _earliest(ex: Execution) -> float | None:
+    """The first deadline that somebody has to be there for."""
+    found = [scope.deadline for scope in ex.state.scopes() if scope.deadline is not None and scope.active]
+    return min([*found, *deadlines(ex)], default=None)
+
+
+def _is_quiet(ex: Execution, resting: set[Ready]) -> bool:
     for scope in ex.state.scopes():
         if scope.stopped:
-            return False
+            if not _is_over(scope):
+                return False
+            continue
         for index, status in enumerate(scope.status):
             at_work = status == NodeStatus.READY or (status == NodeStatus.RUNNING and _is_busy(scope, index))
-            if at_work and (scope, index) not in sleeping:
+            if at_work and (scope, index) not in resting:
                 return False
     return True
+
+
+def _is_over(scope: Scope) -> bool:
+    """Whether what a scope came to is known around it: it settled, and was rolled back where that was due."""
+    current: Scope | None = scope
+    while current is not None:
+        parent = current.parent
+        if isinstance(parent, MapRun) and current.element in parent.outcomes:
+            return True
+        if isinstance(parent, Scope) and parent.status[current.index] not in (NodeStatus.READY, NodeStatus.RUNNING):
+            return True
+        current = current.owner
+    return False
 
 
 def _is_busy(scope: Scope, index: int) -> bool:
     """Whether a node that was entered is at work itself, rather than what is inside it."""
     inner = scope.children.get(index) if scope.children else None
     if isinstance(inner, MapRun):
-        return inner.reading or inner.settled
+        return inner.reading or inner.settled or (inner.has_room and not inner.exhausted)
     return inner is None

@@ -215,6 +215,8 @@ async def _has_room(ex: Execution, run: MapRun, waker: asyncio.Event) -> bool:
     run.reading = False
     while not run.has_room and not run.stopped and ex.leaving is None:
         waker.clear()
+        if ex.open_nodes:
+            ex.consider_leaving()
         await waker.wait()
     return not run.stopped and ex.leaving is None
 

@@ -36,6 +36,7 @@ class Checkpoint:
     """What changed since the last one: nodes and trace entries; and the run's status, fate and shared state.
 
     ``firm``: who saves it goes on only when it is kept, and all that was saved before, whatever the journal's pace.
+    ``served``: how many requests of others have had their effects, these included.
     """
 
     nodes: Sequence[Ready]
@@ -44,6 +45,7 @@ class Checkpoint:
     fate: Fate | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     firm: bool = False
+    served: int = 0
 
 
 class JournalFailed(AioreactorError):
@@ -112,7 +114,8 @@ class Journal(Protocol):
     async def part(self, checkpoint: Checkpoint, delay: float, waits_for: str) -> str:
         """Write the last changes, let the run go unfinished, and have a worker take it; gives the job's id.
 
-        ``delay`` in seconds, 0 is at once. Nothing of the run is in flight.
+        ``delay`` in seconds, 0 is at once; a paused run with none is taken by nobody until it gets a request, and has
+        no job. Nothing of the run is in flight.
 
         Raises:
             OwnershipLost: another execution owns the run now.

@@ -10,6 +10,7 @@ from aioreactor.engine import reporting
 from aioreactor.engine.arguments import Frame, resolve, validated, view_of
 from aioreactor.engine.attempt import prepared_of
 from aioreactor.engine.nesting import adopt
+from aioreactor.engine.orders import Cancel
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.scope import Failed, NodeStatus, Scope
 from aioreactor.engine.snapshot import Codec, Image, Restorer
@@ -71,6 +72,8 @@ def _meet(ex: Execution, fate: Fate) -> None:
         state.halt = (fate.reason, fate.path)
     else:
         state.cancelled = True
+        if isinstance(fate.reason, str):
+            ex.ordered = Cancel(0, fate.reason, "rollback")
 
 
 def _furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:

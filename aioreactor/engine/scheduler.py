@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -13,11 +13,11 @@ from typing import Any, TypeAlias, TypeVar
 from anyio import CancelScope, create_task_group
 
 from aioreactor.clock import Timer
-from aioreactor.engine import ending, events, mapping, nesting, reporting, rollback
+from aioreactor.engine import ending, events, mapping, nesting, orders, pausing, reporting, rollback
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
 from aioreactor.engine.hooks import hooks_for
-from aioreactor.engine.leaving import GiveUp, Leaving, queued, reached, to_park
+from aioreactor.engine.leaving import GiveUp, Leaving, queued, reached, to_rest
 from aioreactor.engine.limiter import Limiter, Ready, admit, release, withdraw
 from aioreactor.engine.ports import Detached, Environment, Journal, JournalFailed
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
@@ -55,18 +55,26 @@ class Execution(Services):
         "_timers",
         "_unstarted",
         "_wakers",
+        "asked_again",
         "awaits_trigger",
         "began_at",
         "bodies",
         "cancelled",
+        "correlations",
         "cut_reason",
         "cutting",
         "doom",
+        "first_orders",
         "interrupted",
         "leaving",
+        "listening",
+        "mailbox",
+        "open_nodes",
         "park_after",
+        "park_timers_after",
         "rollback_limit",
         "rollback_scopes",
+        "serving",
     )
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
@@ -96,6 +104,15 @@ class Execution(Services):
         """Whether reaching the plan's ``background`` trigger hands the run to a worker."""
         self.park_after: float | None = None
         """Seconds; a quiescent run that will wait for longer is parked. None waits in place."""
+        self.park_timers_after: float | None = None
+        """The same, where ``park_after`` is None, for a run that waits for a timer first."""
+        self.open_nodes: dict[str, Ready] = {}
+        """By path: what waits for an answer or a decision."""
+        self.mailbox: orders.Mailbox | None = None
+        self.first_orders: Sequence[orders.Order] = ()
+        """Requests that were waiting when the run was taken."""
+        self.correlations: pausing.Correlations | None = None
+        self.listening = self.serving = self.asked_again = False
 
     # ------------------------------------------------------------------ the whole run
 
@@ -112,7 +129,7 @@ class Execution(Services):
         tell = partial(self.tell, self.state.root, "on_run_start", events.RunStarted, inputs=shown)
 
         def start() -> Readies:
-            return self.state.open_root(view, inputs) if self.cancelled is None else ()
+            return self.state.open_root(view, inputs) if not self.state.cancelled else ()
 
         return await self._drive(tell, start)
 
@@ -179,9 +196,18 @@ class Execution(Services):
             self.watch_deadline(self.state.root)
             if self.doom is not None:
                 self._meet_doom(self.doom)
+            self.listening = self.mailbox is not None
+            ready = pausing.without_open(self, ready)
+            if self.first_orders and not self.state.root.stopped:
+                await orders.carry_out(self, self.first_orders)
             first = self.pick(self._without_waits(ready))
             if first is not None:
                 await self._go_on(*first)
+            if self.open_nodes:
+                while pausing.overdue(self):
+                    await tick()  # a deadline that has passed is noticed by a timer, whose turn comes
+                self.consider_leaving()
+        self.listening = False
 
     def _without_waits(self, ready: Readies) -> Readies:
         """Those that may start at once; what still waits for its next attempt, of a run gone on with, waits on."""
@@ -235,14 +261,19 @@ class Execution(Services):
             if self._unstarted and ready:
                 await self._give_way()
             current = self._first(ready)
-        if self._sleepers:
-            self._consider_parking()
+        if self._sleepers or self.open_nodes:
+            self.consider_leaving()
 
     async def _perform(self, scope: Scope, index: int) -> Any:
         if scope.stopped or (self.state.recording and not self.journal.trusted and not await self.may_begin(scope)):
             return self.state.drop(scope, index)
-        if scope.plan.nodes[index].kind == "compose":
+        kind = scope.plan.nodes[index].kind
+        if kind == "compose":
             return await nesting.run_child(self, scope, index)
+        if kind == "interrupt":
+            return await pausing.open_interrupt(self, scope, index)
+        if kind == "timer":
+            return await pausing.run_timer(self, scope, index)
         return await mapping.run_map(self, scope, index)
 
     # ------------------------------------------------------------------ starting
@@ -320,7 +351,7 @@ class Execution(Services):
             return
         alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sleepers[alarm] = later, self.clock.now() + later.delay
-        self._consider_parking()
+        self.consider_leaving()
         timer = self.clock.call_later(later.delay, partial(_ring, alarm))
         try:
             await alarm
@@ -409,7 +440,7 @@ class Execution(Services):
 
     def _given_up(self) -> list[Ready]:
         """What is held in stopped scopes does not wait for anybody any more."""
-        ready: list[Ready] = []
+        ready = pausing.give_up(self) if self.open_nodes else []
         held, self._held = self._held, []
         for scope, give_up in held:
             if scope.stopped:
@@ -418,12 +449,24 @@ class Execution(Services):
                 self._held.append((scope, give_up))
         return ready
 
-    def _consider_parking(self) -> None:
-        if self.park_after is None or self.leaving is not None or self.lost is not None:
-            return
-        found = to_park(self, list(self._sleepers.values()), self.park_after)
-        if found is not None:
-            self.leave(found)
+    def consider_leaving(self) -> None:
+        """Leave the run if nothing but waiting, for long or for somebody, is in progress."""
+        if self.leaving is None and self.lost is None:
+            found = to_rest(self, list(self._sleepers.values()))
+            if found is not None:
+                self.leave(found)
+
+    async def serve_now(self) -> None:
+        """See `orders.serve_now`."""
+        await orders.serve_now(self)
+
+    def await_decision(self, scope: Scope, index: int, failed: Failed) -> None:
+        """See `pausing.await_decision`."""
+        pausing.await_decision(self, scope, index, failed)
+
+    def at_a_time(self, delay: float, call: Callable[[], object]) -> None:
+        """Call something ``delay`` seconds from now, if the execution still is at work then."""
+        self._timers.append(self.clock.call_later(delay, call))
 
     def _on_wake(self, effect: Wake) -> None:
         event = self._wakers.get(effect.map)
@@ -512,7 +555,7 @@ class Execution(Services):
 
     def note_if_cancelled(self, error: asyncio.CancelledError) -> bool:
         """Whether a ``CancelledError`` is a cancellation of the run, or of its bodies, rather than a leak."""
-        if self._engine_cut or self.lost or self.cancelled is not None or self.interrupted is not None:
+        if self._engine_cut or self.lost or self.state.cancelled or self.interrupted is not None:
             return True
         if self._caller_is_cancelled():
             self.note_cancel(error)
@@ -530,6 +573,16 @@ class Execution(Services):
         self.cut_reason = "the run was cancelled"
         self._shut_down()
         rollback.bound_by_cancel(self)
+
+    def order_cancel(self, order: orders.Cancel) -> None:
+        """Somebody asked for an end of the run: stop it, cancel the bodies. Nothing is raised here for it."""
+        if self.state.cancelled or self.lost is not None:
+            return
+        self.ordered = order
+        if order.mode == "rollback":
+            self.state.served = max(self.state.served, order.number)
+        self.cut_reason = order.reason
+        self._shut_down()
 
     def interrupt(self, error: BaseException) -> None:
         """A body raised ``KeyboardInterrupt`` or ``SystemExit``: abort the run."""

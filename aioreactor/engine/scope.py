@@ -55,6 +55,17 @@ class Failed:
         self.arguments = arguments or {}
 
 
+class Opening:
+    """A node that waits for somebody outside. ``refused``: payloads that did not fit, where those are counted."""
+
+    __slots__ = ("correlation_id", "deadline", "refused")
+
+    def __init__(self, deadline: float | None, correlation_id: str | None, refused: int = 0) -> None:
+        self.deadline = deadline
+        self.correlation_id = correlation_id
+        self.refused = refused
+
+
 class Scope:
     """One reactor at work: the root, a composed child, or a map's element.
 
@@ -84,6 +95,7 @@ class Scope:
         "left",
         "limiters",
         "made",
+        "opened",
         "order",
         "origin",
         "parent",
@@ -131,6 +143,8 @@ class Scope:
         self.deadline: float | None = None
         self.due: dict[int, float] | None = None
         """Seconds since the epoch at which the next attempt of a step may start."""
+        self.opened: dict[int, Opening] | None = None
+        """Nodes that wait for an answer or a decision."""
         self.made: dict[int, Mapping[str, Any]] | None = None
         """Of the arguments of a step's last attempt, those that another process could not make again."""
 

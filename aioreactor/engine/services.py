@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 from anyio.abc import TaskGroup
@@ -25,6 +25,9 @@ from aioreactor.plan.model import Plan
 from aioreactor.redaction import Scrubber
 from aioreactor.results import Outcome
 from aioreactor.trace import RawEntry, Status
+
+if TYPE_CHECKING:
+    from aioreactor.engine.orders import Cancel
 
 logger = logging.getLogger("aioreactor.engine")
 _OF_THE_ROOT = frozenset({"deadline", "max_concurrency"})
@@ -43,6 +46,7 @@ class Services(ABC):
         "environment",
         "journal",
         "lost",
+        "ordered",
         "outcome",
         "plan",
         "state",
@@ -59,6 +63,8 @@ class Services(ABC):
         self.tasks: TaskGroup
         self.outcome: Outcome[Any] | None = None
         self.lost: AioreactorError | None = None
+        self.ordered: Cancel | None = None
+        """Somebody else's request to cancel the run, if that is what ends it."""
         self._host: asyncio.Task[Any] | None = None
         self._scrubber: Scrubber | None = None
         self._secrets: set[str] = set()
@@ -186,11 +192,11 @@ class Services(ABC):
         except (OwnershipLost, JournalFailed) as error:
             self.lose(error)
 
-    async def part(self, delay: float, waits_for: str) -> str:
+    async def part(self, delay: float, waits_for: str, status: Status = "running") -> str:
         """Write the last checkpoint, and let the run go unfinished; gives the id of the job that goes on with it."""
         nodes, entries = self.state.take_changes()
         try:
-            return await self.journal.part(self._checkpoint(nodes, entries, "running"), delay, waits_for)
+            return await self.journal.part(self._checkpoint(nodes, entries, status), delay, waits_for)
         except (OwnershipLost, JournalFailed) as error:
             self.lose(error)
             return ""
@@ -198,15 +204,17 @@ class Services(ABC):
     def _checkpoint(
         self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False
     ) -> Checkpoint:
-        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes, firm)
+        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes, firm, self.state.served)
 
     def _fate(self) -> Fate | None:
         state = self.state
         if state.failures:
             first = state.failures[0]
             return Fate("failed", first.path, first.error, first.attempts)
+        if self.ordered is not None and self.ordered.mode == "stop":
+            return None  # it goes back only if somebody asks for that
         if state.cancelled:
-            return Fate("cancelled")
+            return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None)
         return Fate("halted", state.halt[1], reason=state.halt[0]) if state.halt is not None else None
 
     def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aioreactor.engine.limiter import Ready
-from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Opening, Scope
 from aioreactor.engine.state import CRASHED, WHOLE, RollBack, RunState
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan, PlanNode
@@ -36,7 +36,9 @@ _ENDED_BADLY = (NodeStatus.FAILED, NodeStatus.CUT, NodeStatus.COMPENSATED)
 class Image:
     """One node (or element) as it is stored; ``value``, ``error``, ``inputs``, ``item`` and ``arguments`` are encoded.
 
-    ``due``, in seconds since the epoch: when the next attempt of a step may start; the deadline of a composed child.
+    ``due``, in seconds since the epoch: when the next attempt of a step may start; the deadline of a composed child or
+    of an open interrupt; the moment of a timer. ``opened``: of a map, its elements; of what waits for an answer, 1 and
+    the payloads that did not fit.
     """
 
     path: str
@@ -50,6 +52,7 @@ class Image:
     opened: int = 0
     due: float = 0.0
     arguments: bytes | None = None
+    correlation: str | None = None
 
 
 class Codec(Protocol):
@@ -112,6 +115,7 @@ def image_of(ready: Ready, codec: Codec) -> Image:
     status = NodeStatus(scope.status[index])
     error = scope.errors.get(index) if scope.errors else None
     inner = scope.children.get(index) if scope.children else None
+    opening = scope.opened.get(index) if scope.opened and status is NodeStatus.READY else None
     return Image(
         path,
         status,
@@ -121,9 +125,10 @@ def image_of(ready: Ready, codec: Codec) -> Image:
         error=codec.error(error) if error is not None else None,
         inputs=codec.inputs(inner.plan, inner.inputs) if isinstance(inner, Scope) else None,
         item=codec.item(node, path, scope.item) if scope.plan.element else None,
-        opened=inner.opened if isinstance(inner, MapRun) else 0,
-        due=_due_of(scope, index, status, inner),
+        opened=inner.opened if isinstance(inner, MapRun) else 1 + opening.refused if opening is not None else 0,
+        due=_due_of(scope, index, status, inner) if opening is None else opening.deadline or 0.0,
         arguments=codec.arguments(node, scope.made[index]) if scope.made and index in scope.made else None,
+        correlation=opening.correlation_id if opening is not None else None,
     )
 
 
@@ -135,7 +140,7 @@ def _due_of(scope: Scope, index: int, status: NodeStatus, inner: Any) -> float:
 
 def _is_kept(node: PlanNode) -> bool:
     """Whether a node's value is stored: a composed child's and a map's follow from what is inside them."""
-    return node.kind == "step" or node.collect is not None
+    return node.kind in {"step", "interrupt"} or node.collect is not None
 
 
 def _value_of(scope: Scope, index: int, node: PlanNode, codec: Codec) -> bytes:
@@ -230,7 +235,10 @@ class Restorer:
         if image.attempts:
             scope.attempts = scope.attempts or {}
             scope.attempts[index] = image.attempts
-        if image.due and node.kind == "step":
+        if image.opened and node.kind in {"step", "interrupt"}:
+            scope.opened = scope.opened or {}
+            scope.opened[index] = Opening(image.due or None, image.correlation, image.opened - 1)
+        elif image.due and node.kind in {"step", "timer"}:
             scope.due = scope.due or {}
             scope.due[index] = image.due
         if image.arguments is not None:

@@ -78,6 +78,7 @@ class RunState:
         "rollback_failures",
         "root",
         "run_id",
+        "served",
         "trace",
     )
 
@@ -94,6 +95,8 @@ class RunState:
         self.rollback_failures: list[Any] = []
         self.notes: dict[str, Any] = {}
         self.recording = recording
+        self.served = 0
+        """Number of the last request of somebody else's that was carried out."""
         self.dirty: dict[Ready, None] = {}
         self._sequence = 0
         self._logged = 0

@@ -10,9 +10,8 @@ if TYPE_CHECKING:
 _KINDS = {
     "async_step": "is an async_step",
     "async_reactor": "is an async_reactor",
-    "interrupt": "is an interrupt",
-    "timer": "is a timer",
 }
+_WAITS = {"interrupt": "is an interrupt", "timer": "is a timer"}
 
 
 def reasons(plan: Plan) -> tuple[str, ...]:
@@ -24,7 +23,20 @@ def reasons(plan: Plan) -> tuple[str, ...]:
         found.append(f'{plan.reactor.__qualname__} has on_cancel="detach"')
     for node in plan.nodes:
         found += [text for inner in _plans_in(node) for text in inner.store_reasons]
+        found += _waits_in(node)
     return tuple(dict.fromkeys([*later(plan), *found]))
+
+
+def _waits_in(node: PlanNode) -> list[str]:
+    where = f"step {node.name!r}"
+    if node.kind in {"interrupt", "timer"}:
+        return [f"{where} {_WAITS[node.kind]}"]
+    found = [f'{where} has on_exhausted="pause"'] if node.retry.on_exhausted == "pause" else []
+    if node.element is not None and node.element.element:
+        found += [
+            text.replace("step ''", f"map {node.name!r}") for one in node.element.nodes for text in _waits_in(one)
+        ]
+    return found
 
 
 def later(plan: Plan) -> tuple[str, ...]:
@@ -44,8 +56,6 @@ def _of_node(node: PlanNode) -> list[str]:
         found.append(f"{where} declares coordination")
     if node.fan_out is not None:
         found.append(f"map {node.name!r} fans out")
-    if node.retry.on_exhausted == "pause":
-        found.append(f'{where} has on_exhausted="pause"')
     if node.element is not None and node.element.element:
         found += [text.replace("step ''", f"map {node.name!r}") for one in node.element.nodes for text in _of_node(one)]
     for inner in _plans_in(node):

@@ -55,7 +55,8 @@ class Listed(NamedTuple):
 
     def entry(self) -> tuple[Value, ...]:
         """The arguments of ``index_put``."""
-        live_in_ms = self.live_in_ms if self.status in LIVE else NEVER
+        # A paused run may be due, or have got a request meanwhile: the sweeper looks once, and takes it out if not.
+        live_in_ms = self.live_in_ms if self.status in LIVE or self.status == "paused" else NEVER
         expires = self.status in TERMINAL and self.expire_in_ms > 0
         expire_in_ms = self.expire_in_ms + EXPIRY_SLACK_MS if expires else NEVER
         listing = f"{self.labels}\n{status_label(self.status)}"
@@ -131,7 +132,7 @@ class RunIndex:
 
         Cancellation: it was listed, or not.
         """
-        live_in_ms = row.lease_left_ms or idle_ms
+        live_in_ms = (row.lease_left_ms or idle_ms) if row.is_owed else NEVER
         await self.put_all(
             [Listed(row.run_id, row.created_ms, row.ver, row.labels, row.status, live_in_ms, expire_in_ms)]
         )

@@ -33,7 +33,7 @@ Ring = Callable[[int], Awaitable[str]]
 class _Batch:
     """What has happened since the last write began; ``weight`` is what it takes to hold it, in bytes."""
 
-    __slots__ = ("failure", "fingerprint", "state", "status", "steps", "trace", "version", "weight")
+    __slots__ = ("failure", "fingerprint", "served", "state", "status", "steps", "trace", "version", "weight")
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -41,13 +41,14 @@ class _Batch:
         self.status: Status | None = None
         self.failure: bytes | None = None
         self.state: bytes | None = None
+        self.served: int | None = None
         self.version: str | None = None
         self.fingerprint: str | None = None
         self.weight = 0
 
     @property
     def is_empty(self) -> bool:
-        return not (self.steps or self.trace or self.status or self.failure or self.state)
+        return not (self.steps or self.trace or self.status or self.failure or self.state or self.served)
 
     def changes(self) -> Changes:
         status = None if self.status in TERMINAL else self.status
@@ -57,6 +58,7 @@ class _Batch:
             trace=self.trace,
             failure=self.failure,
             state=self.state,
+            served=self.served,
             version=self.version,
             fingerprint=self.fingerprint,
         )
@@ -99,6 +101,7 @@ class RunJournal:
         *,
         retention_ms: int,
         known_state: bytes = b"",
+        served: int = 0,
         ring: Ring | None = None,
     ) -> None:
         self.store = store
@@ -114,6 +117,7 @@ class RunJournal:
         self._joining: list[asyncio.Future[None]] | None = None
         self._finishing: set[asyncio.Task[None]] = set()
         self._known_state = known_state
+        self._served = served
         self._asked: set[int] = set()
         self._known_status: Status = "running"
         self._known_fate: tuple[str, str, BaseException | None] | None = None
@@ -206,6 +210,7 @@ class RunJournal:
                     pass
             if not batch.is_empty or self.claim.outbox:
                 await self.store.save(self.claim, batch.changes())
+                self._hold.answered()
                 # The process may have slept before it read the answer: nothing starts that somebody else has done.
                 await self._hold.check()
         except OwnershipLost:
@@ -232,6 +237,9 @@ class RunJournal:
         batch.weight += CHANGE * len(checkpoint.entries)
         if checkpoint.status != self._known_status:
             batch.status = self._known_status = checkpoint.status
+            batch.weight += CHANGE
+        if checkpoint.served > self._served:
+            batch.served = self._served = checkpoint.served
             batch.weight += CHANGE
         fate = checkpoint.fate
         if fate is not None and (fate.kind, fate.path, fate.error) != self._known_fate:
@@ -284,6 +292,10 @@ class RunJournal:
             await self.store.release(self.claim, changes, due_ms=delay_ms)
         except StoreError as error:
             raise JournalFailed(f"the store did not keep the last checkpoint: {error}") from error
+        if self.claim.asked > self._served:
+            delay_ms = 0  # what came while the run was being left is for whoever takes it
+        elif checkpoint.status == "paused" and not delay_ms:
+            return ""
         return await self._ring(delay_ms) if self._ring is not None else ""
 
     async def hand_back(self, *, due_ms: int = 0) -> None:

@@ -84,6 +84,14 @@ class KeySpace:
         """Channel that tells whoever holds a run of a new request."""
         return f"{self.prefix}:asked:{encode_id(run_id)}"
 
+    def asked_channel(self) -> str:
+        """Channel that tells everybody the id of each run that got a request."""
+        return f"{self.prefix}:asked"
+
+    def correlation(self, reactor: str, correlation_id: str) -> str:
+        """Which interrupt of which run of a reactor waits for this correlation id."""
+        return f"{self._index}correlation:{_encode_label(reactor)}:{quote(correlation_id, safe='')}"
+
 
 ALL = "all"
 TOP = "top"

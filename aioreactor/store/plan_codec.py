@@ -37,6 +37,7 @@ class _ImageRow(msgspec.Struct, array_like=True, omit_defaults=True):
     opened: int = 0
     due_ms: int = 0
     arguments: bytes | None = None
+    correlation: str | None = None
 
 
 class _FateRow(msgspec.Struct, array_like=True):
@@ -155,6 +156,7 @@ class PlanCodec:
             image.opened,
             due_ms,
             image.arguments,
+            image.correlation,
         )
         return stamp(msgspec.msgpack.encode(row))
 
@@ -181,6 +183,7 @@ class PlanCodec:
             row.opened,
             due,
             row.arguments,
+            row.correlation,
         )
 
     def entry(self, entry: RawEntry) -> bytes:

@@ -193,6 +193,8 @@ class Store(Protocol):
     ) -> RunRow:
         """A run's scalars and outcome once its status is in ``until``; pushed, not polled.
 
+        A paused run that got a request is on its way to another status, and waited for.
+
         Raises:
             RunNotFound: There is none, or not any more.
             TimeoutError: It took longer than ``timeout`` seconds.
@@ -202,11 +204,20 @@ class Store(Protocol):
         ...
 
     async def ask(
-        self, run_id: str, body: bytes, *, request_id: str | None = None, allowed: Collection[Status] = LIVE
+        self,
+        run_id: str,
+        body: bytes,
+        *,
+        request_id: str | None = None,
+        allowed: Collection[Status] = LIVE,
+        wakes: bool = True,
+        until_ms: int = 0,
     ) -> Accepted | Refused | Missing:
         """Leave a request for whoever holds the run, now or next; only if its status is in ``allowed``.
 
-        The first request of an id counts, for as long as the run is known. Terminal statuses are never allowed.
+        The first request of an id counts, for as long as the run is known. Terminal statuses are never allowed. One
+        that ``wakes`` is a reason to take the run, even a paused one; one that does not is met by who takes it anyway.
+        After ``until_ms`` (of the server's clock; 0 is never) it is refused as late.
 
         Cancellation: it was left, or not; asking again with the same id tells.
         """

@@ -119,6 +119,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         recoveries: How often in a row it was taken from somebody who had not let it go, without progress in between.
         ended_ms: 0 before it has ended.
         labels: What it is listed by, apart from its status, one a line.
+        asked: Number of the last request that is a reason to take the run.
         durability: The level that its start asked for; empty is that of who executes it.
         now_ms: When this was read.
         queue: Of the workers that are to carry it on; empty is any.
@@ -148,6 +149,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     labels: str = ""
     seq: int = 0
     served: int = 0
+    asked: int = 0
     queue: str = ""
     rest: str = ""
     durability: str = ""
@@ -160,12 +162,21 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     def waits_for(self) -> str:
         """What it waits for, if it was let go with nothing in flight and nobody has taken it since."""
         fence, _, text = self.rest.partition(" ")
-        return text if fence == str(self.fence) and self.status in LIVE else ""
+        return text if fence == str(self.fence) and not self.ended else ""
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether somebody has to move it on, now or when it is due."""
+        return self.status in LIVE or (self.status == "paused" and (self.due_ms > 0 or self.asked > self.served))
 
     @property
     def was_quiet(self) -> bool:
         """For who has just taken it: whether nothing was in flight before."""
         return self.rest.partition(" ")[0] == str(self.fence - 1)
+
+    def rests_in(self, statuses: Collection[Status]) -> bool:
+        """Whether it is in one of these; a paused run that got a request is on its way to another."""
+        return self.status in statuses and not (self.status == "paused" and self.asked > self.served)
 
     @property
     def ended(self) -> bool:
@@ -240,9 +251,10 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The run is in another status than those that were named."""
+    """The run is in another status than those that were named; or it was ``late``."""
 
     status: Status
+    late: bool = False
 
 
 class Missing(msgspec.Struct, frozen=True):

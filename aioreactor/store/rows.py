@@ -13,7 +13,7 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served due_ms queue rest durability recoveries"
+    "parent labels seq served asked due_ms queue rest durability recoveries"
 ).split()
 CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest")
 _changeable = attrgetter(*CHANGEABLE)
@@ -54,6 +54,7 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         labels=labels,
         seq=number("seq"),
         served=number("served"),
+        asked=number("asked"),
         queue=text("queue"),
         rest=text("rest"),
         durability=text("durability"),

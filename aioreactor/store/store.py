@@ -277,10 +277,10 @@ class RunStore:
         """A run's scalars and outcome once its status is in ``until``; see `Store.wait_done`."""
         async with asyncio.timeout(timeout):
             row = await self._known(run_id)
-            if row.status in until:
+            if row.rests_in(until):
                 return row
             async with self._listen(self.space.done_channel(run_id)) as bell:
-                while (row := await self._known(run_id)).status not in until:
+                while not (row := await self._known(run_id)).rests_in(until):
                     await bell.wait(self._recheck)
             return row
 
@@ -302,16 +302,33 @@ class RunStore:
         return reply.word == "DELETED"
 
     async def ask(
-        self, run_id: str, body: bytes, *, request_id: str | None = None, allowed: Collection[Status] = LIVE
+        self,
+        run_id: str,
+        body: bytes,
+        *,
+        request_id: str | None = None,
+        allowed: Collection[Status] = LIVE,
+        wakes: bool = True,
+        until_ms: int = 0,
     ) -> Accepted | Refused | Missing:
         """Leave a request for whoever holds the run; see `Store.ask`."""
-        keys = [self.space.run(run_id), self.space.requests(run_id)]
-        channel = self.space.requests_channel(run_id)
-        args: list[Value] = [request_id or new_token(), body, channel, statuses_text(allowed)]
+        keys, statuses = [self.space.run(run_id), self.space.requests(run_id)], statuses_text(allowed)
+        channels = [self.space.requests_channel(run_id), self.space.asked_channel()]
+        args: list[Value] = [request_id or new_token(), body, *channels, run_id, statuses, int(wakes), until_ms]
+        if wakes:
+            await self._index.expect(run_id, self._idle_ms)
         reply = await self._client.run(self._scripts["request_push"], keys, args, replicate=True)
+        if wakes and reply.word == "OK":
+            # A sweeper that looked just before may have taken a paused run out of its view.
+            await self._index.expect(run_id, self._idle_ms)
+        return self._accepted(reply)
+
+    def _accepted(self, reply: Reply) -> Accepted | Refused | Missing:
         match reply.word:
             case "MISSING":
                 return Missing()
+            case "LATE":
+                return Refused(reply.values[0].decode(), late=True)
             case "REFUSED":
                 return Refused(reply.values[0].decode())
             case "KNOWN":
@@ -330,8 +347,8 @@ class RunStore:
         """Runs that somebody has to move on and nobody does; see `Store.stalled`."""
         entries = await self._index.claim(self.space.live(), positive(limit), positive(again_ms))
         rows, _ = await self._heal(entries)
-        await asyncio.gather(*(self._relist(row) for row in rows if row.status not in LIVE))
-        living = [(row, row.rests_ms(self._idle_ms)) for row in rows if row.status in LIVE]
+        await asyncio.gather(*(self._relist(row) for row in rows if not row.is_owed))
+        living = [(row, row.rests_ms(self._idle_ms)) for row in rows if row.is_owed]
         await self._index.look_again([(row.run_id, rests_ms) for row, rests_ms in living if rests_ms > 0])
         return [row for row, rests_ms in living if rests_ms <= 0]
 

@@ -232,7 +232,7 @@ class VolatileStore:
                 row = await self.peek(run_id, "outcome")
                 if row is None:
                     raise RunNotFound(run_id)
-                if row.status in until:
+                if row.rests_in(until):
                     return row
                 await bell.wait(None)
 
@@ -251,7 +251,14 @@ class VolatileStore:
         return True
 
     async def ask(
-        self, run_id: str, body: bytes, *, request_id: str | None = None, allowed: Collection[Status] = LIVE
+        self,
+        run_id: str,
+        body: bytes,
+        *,
+        request_id: str | None = None,
+        allowed: Collection[Status] = LIVE,
+        wakes: bool = True,
+        until_ms: int = 0,
     ) -> Accepted | Refused | Missing:
         """Leave a request for whoever holds the run; see `Store.ask`."""
         encode_id(run_id)
@@ -265,7 +272,11 @@ class VolatileStore:
                 return Accepted(known.number, False, known.body == body, run.status, left_ms)
         if run.status in TERMINAL or run.status not in allowed:
             return Refused(run.status)
+        if 0 < until_ms < self._now_ms():
+            return Refused(run.status, late=True)
         run.requests.append(Request(len(run.requests) + 1, request_id, body))
+        if wakes:
+            run.wake(self._now_ms())
         self._ring("asked", run_id)
         return Accepted(len(run.requests), True, True, run.status, left_ms)
 
@@ -282,7 +293,7 @@ class VolatileStore:
         found, now_ms = [], self._now_ms()
         for run in self._alive():
             row = run.row(now_ms)
-            if row.status in LIVE and not row.rests_ms(self._idle_ms) and run.told_until_ms <= now_ms:
+            if row.is_owed and not row.rests_ms(self._idle_ms) and run.told_until_ms <= now_ms:
                 run.told_until_ms = now_ms + again_ms
                 found.append(row)
                 if len(found) == limit:

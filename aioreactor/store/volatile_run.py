@@ -30,7 +30,7 @@ class VolatileRun:
         self.expires_ms: int | None = None
         self.told_until_ms = 0
         self.version, self.fingerprint = new.version, new.fingerprint
-        self.seq, self.served = new.seq, 0
+        self.seq, self.served, self.asked = new.seq, 0, 0
         self.state, self.failure, self.outcome = new.state, b"", b""
         self.rest = ""
         self.steps = dict(new.steps)
@@ -47,6 +47,12 @@ class VolatileRun:
         self.fence += 1
         self.due_ms = 0
         self.told_until_ms = 0
+
+    def wake(self, now_ms: int) -> None:
+        """Its last request is a reason to take it."""
+        self.asked = len(self.requests)
+        if not self.token:
+            self.due_ms, self.updated_ms = 0, now_ms
 
     def let_go(self) -> None:
         """Nobody holds it."""
@@ -96,6 +102,7 @@ class VolatileRun:
             labels=self.labels,
             seq=self.seq,
             served=self.served,
+            asked=self.asked,
             queue=self.new.queue,
             rest=self.rest,
             durability=self.new.durability,

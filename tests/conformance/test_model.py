@@ -65,6 +65,11 @@ class Model:
     trace: list[bytes] = field(default_factory=list)
     outcome: bytes = b""
     asked: list[tuple[str, bytes]] = field(default_factory=list)
+    woken: bool = False
+
+    @property
+    def is_owed(self) -> bool:
+        return self.status in LIVE or (self.status == "paused" and self.woken)
 
 
 @dataclass(eq=False)
@@ -215,10 +220,15 @@ class Machine(RuleBasedStateMachine):
         request_id=st.sampled_from(["k", "l"]),
         body=BLOB,
         allowed=st.sets(st.sampled_from(sorted(STATUSES))),
+        wakes=st.booleans(),
+        late=st.booleans(),
     )
-    def ask(self, run_id: str, request_id: str, body: bytes, allowed: set[Any]) -> None:
+    def ask(self, run_id: str, request_id: str, body: bytes, allowed: set[Any], wakes: bool, late: bool) -> None:
         run = self.runs.get(run_id)
-        answer = self.do(self.kit.store.ask(run_id, body, request_id=request_id, allowed=allowed))
+        asking = self.kit.store.ask(
+            run_id, body, request_id=request_id, allowed=allowed, wakes=wakes, until_ms=1 if late else 0
+        )
+        answer = self.do(asking)
         if run is None:
             assert answer == Missing()
             return
@@ -228,7 +238,10 @@ class Machine(RuleBasedStateMachine):
             assert (answer.number, answer.first, answer.same) == (known[0], False, run.asked[known[0] - 1][1] == body)
         elif run.status in TERMINAL or run.status not in allowed:
             assert answer == Refused(run.status)
+        elif late:
+            assert answer == Refused(run.status, late=True)
         else:
+            run.woken = run.woken or wakes
             run.asked.append((request_id, body))
             assert isinstance(answer, Accepted)
             assert (answer.number, answer.first) == (len(run.asked), True)
@@ -238,7 +251,7 @@ class Machine(RuleBasedStateMachine):
     def sweep(self) -> None:
         self.do(self.kit.make_due())
         found = {row.run_id for row in self.do(self.kit.store.stalled())}
-        assert found == {run_id for run_id, run in self.runs.items() if run.status in LIVE and run.holder and run.past}
+        assert found == {run_id for run_id, run in self.runs.items() if run.is_owed and run.holder and run.past}
 
     # ------------------------------------------------------------------ what has to hold
 

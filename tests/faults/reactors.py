@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from aioreactor import Context, Reactor, Retry, Step, compose, halt, map_each, step, value
+from aioreactor import Context, Reactor, Retry, Step, compose, halt, interrupt, map_each, step, timer, value
 from aioreactor.store.client import StoreClient
 
 
@@ -283,6 +283,21 @@ class Cancelled(Reactor):
     a = noted()
     b = noted(after=[a])
     c = noted(after=[b], then=waits)
+
+
+class Timed(Reactor):
+    a = noted()
+    nap = timer(seconds=0.03, after=[a])
+    b = noted(after=[nap])
+    c = noted(after=[b])
+
+
+class Approved(Reactor):
+    a = noted()
+    ok = interrupt(str, after=[a], correlation_id=lambda ctx: ctx.run_id)
+    b = noted(after=[ok])
+    c = noted(after=[b])
+    returns = ok
 
 
 class Late(Reactor, deadline=0.3):

@@ -10,6 +10,7 @@ POINTS = ("before", "after", "line")
 # Status, and how many bodies may be in flight at a time.
 SEQUENTIAL = {
     "Chain": "completed",
+    "Timed": "completed",
     "ChainFails": "failed",
     "Composed": "completed",
     "ComposedFailsInside": "failed",

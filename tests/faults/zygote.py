@@ -98,6 +98,10 @@ async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger, runtim
     what = order.get("what", "run")
     if what == "undo":
         await runs.undo(run_id)
+    elif what == "resume":
+        await runs.resume(run_id, "ok", "from the victim")
+    elif what == "call off":
+        await runs.cancel(run_id, "by the victim")
     elif what == "sweep":
         await sweep()
     elif what == "work":

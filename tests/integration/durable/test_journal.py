@@ -29,6 +29,9 @@ class Ours:
     def release(self) -> None:
         pass
 
+    def answered(self) -> None:
+        pass
+
 
 async def begun(place: Place, run_id: str) -> tuple[RunJournal, Ours]:
     made = await place.store.create(run_id, NewRun(reactor="R"), hold_ms=30_000)
@@ -62,7 +65,11 @@ async def test_those_of_one_iteration_share_a_write(place: Place) -> None:
     ver = journal.claim.ver
     await asyncio.gather(*(journal.save(said(f"{number}")) for number in range(20)))
     assert await kept(place, "r") == [f"{number}" for number in range(20)]
+<<<<<<< HEAD
     assert (journal.claim.ver, hold.asked) == (ver + 1, 2)  # before the write, and after its answer
+=======
+    assert (journal.claim.ver, hold.asked) == (ver + 1, 2)  # before the write, and before anybody goes on
+>>>>>>> control
     await ended(place, journal)
 
 

@@ -361,7 +361,8 @@ async def test_undo_of_a_completed_run_and_of_what_was_left(place: Place) -> Non
     assert ledger == []
 
 
-async def test_undo_is_refused_while_it_runs(place: Place) -> None:
+async def test_undo_is_refused_while_it_runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioreactor.durable.taking.UNDO_WAITS", 0.1)
     gate = Gate()
     behave["b"] = gate
     handle = await Order.with_options(run_id="x").spawn()
