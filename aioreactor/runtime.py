@@ -54,6 +54,7 @@ class Runtime:
         self._durable: DurableRuns | None = None
         self._queue_client: StoreClient | None = None
         self._coordinator: Coordinator | None = None
+        self._keeper: Gatekeeper | None = None
         self.worker_context: Mapping[Any, Any] = {}
         """Inside a worker: what its start-up hook put into arq's ``ctx``; its entries are resources, too."""
 
@@ -70,9 +71,9 @@ class Runtime:
         given = {
             option.name: getattr(self.settings, option.name)
             for option in fields(Environment)
-            if option.name not in {"resource", "limiter", "journal"}
+            if option.name not in {"resource", "limiter", "journal", "coordinator"}
         }
-        return Environment(resource=self.resource, limiter=self._limiter, **given)
+        return Environment(resource=self.resource, limiter=self._limiter, coordinator=self._gatekeeper, **given)
 
     def _limiter(self) -> CapacityLimiter | None:
         if self.settings.max_threads is None:
@@ -106,6 +107,7 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
         coordinator, self._coordinator = self._coordinator, None
+        self._keeper = None
         if coordinator is not None:
             await coordinator.aclose()
         durable, self._durable = self._durable, None
@@ -373,6 +375,14 @@ class Runtime:
             )
         return self._coordinator
 
+    def _gatekeeper(self) -> Gatekeeper | None:
+        """The coordinator of runs; None without a store."""
+        if self._keeper is None and self.settings.redis_url is not None:
+            from aioreactor.durable.gatekeeper import Gatekeeper
+
+            self._keeper = Gatekeeper(self.coordinator())
+        return self._keeper
+
     def runs(self, reactor: type[Reactor[Any]] | None) -> Runs:
         """Access to stored runs, of one reactor or of all."""
         return Runs(reactor)
@@ -385,6 +395,7 @@ if TYPE_CHECKING:
     from aioreactor.coordination.alone import Entered
     from aioreactor.coordination.coordinator import Coordinator
     from aioreactor.durable import DurableRuns
+    from aioreactor.durable.gatekeeper import Gatekeeper
     from aioreactor.jobs.queue import JobQueue
     from aioreactor.store.client import StoreClient
 

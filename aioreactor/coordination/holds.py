@@ -104,13 +104,17 @@ class Holds:
         """
         await self.stretch(seconds)
         data = self.to_data()
+        self.abandon()
+        return data
+
+    def abandon(self) -> None:
+        """Keep nothing of it here any more, without a word to the store: somebody else goes on with it."""
         for entry in reversed(self.entries):
             if entry.close():
                 self._desk.renewer.drop(entry.lease)
         for turn in self.turns:
             turn.drop()
         self.entries, self.turns = [], []
-        return data
 
     def to_data(self) -> dict[str, Any]:
         """Everything that is needed to go on with it elsewhere, as plain data; without what is lost."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aioreactor.durable.base import despite_cancel
+from aioreactor.durable.base import despite_cancel, logger
 from aioreactor.durable.reading import Reading
 from aioreactor.engine import reporting
-from aioreactor.errors import IdempotencyConflict, SerializationError
+from aioreactor.errors import ContentionError, IdempotencyConflict, SerializationError
+from aioreactor.logs import note
 from aioreactor.plan.model import Plan
-from aioreactor.results import Outcome
+from aioreactor.results import Dispatched, Outcome
+from aioreactor.store.claim import Claim
+from aioreactor.store.errors import StoreError
 from aioreactor.store.keys import run_id_for_key
-from aioreactor.store.records import TERMINAL, Exists, NewRun
-from aioreactor.trace import Status
+from aioreactor.store.records import TERMINAL, Changes, Exists, NewRun
+from aioreactor.trace import RunRecord, Status
 
 _REPLACEABLE: frozenset[Status] = TERMINAL
 
@@ -36,6 +40,7 @@ class Starting(Reading):
         Raises:
             IdempotencyConflict: it exists with other inputs (or at all, with ``on_conflict="reject"``).
             OwnershipLost: another execution took the run over.
+            ContentionError: its own gates do not let it in, and it is not to be enqueued then; nothing has run.
             StoreError: the store is away; nothing has run.
 
         Cancellation: as `Reactor.run`; one that attached gives up only its wait.
@@ -60,7 +65,31 @@ class Starting(Reading):
         execution.awaits_trigger = plan.background is not None
         if cancelled is not None:
             execution.note_cancel(cancelled)
-        return await self._executing(created.claim, journal, new.queue, execution.run(view, inputs))
+        try:
+            return await self._executing(created.claim, journal, new.queue, execution.run(view, inputs))
+        except BaseException as error:
+            if execution.refused is not error:
+                raise
+            return await self._refused(plan, run_id, created.claim, new.queue, error)
+
+    async def _refused(self, plan: Plan, run_id: str, claim: Claim, queue: str, error: BaseException) -> Outcome[Any]:
+        """The gates of a run do not let it in here: leave it to a worker where that is asked for, else forget it.
+
+        Raises:
+            BaseException: ``error``; there is no such run any more.
+        """
+        if isinstance(error, ContentionError) and plan.options.on_contention == "enqueue":
+            _, cancelled = await despite_cancel(self.store.release(claim, Changes(status="pending")))
+            job_id = await self.ring(run_id, queue)
+            if cancelled is not None:
+                raise cancelled
+            return Dispatched(job_id, _record=RunRecord(run_id, plan.name, "pending"))
+        try:
+            if claim.open:
+                await despite_cancel(self.store.delete(run_id, force=True))
+        except StoreError as away:
+            note(logger, logging.WARNING, "run_swept_later", str(away), run_id=run_id)
+        raise error
 
     def _new(self, plan: Plan, inputs: bytes, options: Mapping[str, Any], due_ms: int = 0) -> NewRun:
         deadline = plan.options.deadline if plan.options.deadline is not None else self.environment.deadline

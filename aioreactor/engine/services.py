@@ -39,6 +39,7 @@ class Services(ABC):
         "_sending",
         "base",
         "clock",
+        "coordinator",
         "environment",
         "journal",
         "lost",
@@ -55,6 +56,9 @@ class Services(ABC):
         self.journal: Journal = environment.journal() if journal is None else journal
         self.state = RunState(plan, run_id, self.clock.now, recording=self.journal.durable)
         self.base = copy_context()
+        self.coordinator = environment.coordinator()
+        if self.coordinator is not None:
+            self.coordinator.settle(self.base, None)  # a run is another owner than who starts it
         self.tasks: TaskGroup
         self.outcome: Outcome[Any] | None = None
         self.lost: AioreactorError | None = None
@@ -192,7 +196,7 @@ class Services(ABC):
     def _checkpoint(
         self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False
     ) -> Checkpoint:
-        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes, firm)
+        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes, firm, self.state.gates)
 
     def _fate(self) -> Fate | None:
         state = self.state
@@ -210,6 +214,7 @@ class Services(ABC):
     async def tell(
         self,
         scope: Scope,
+        /,
         hook: str,
         event: Callable[..., events.Event],
         node: int | None = None,

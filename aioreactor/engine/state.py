@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from aioreactor.engine.limiter import Limiter, Ready
-from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Parked, Scope
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan
 from aioreactor.results import Failure, Skipped, Success
@@ -70,6 +70,7 @@ class RunState:
         "dirty",
         "effects",
         "failures",
+        "gates",
         "halt",
         "late_errors",
         "notes",
@@ -79,6 +80,7 @@ class RunState:
         "root",
         "run_id",
         "trace",
+        "unadopted",
     )
 
     def __init__(self, plan: Plan, run_id: str, now: Callable[[], float], *, recording: bool = False) -> None:
@@ -93,6 +95,10 @@ class RunState:
         self.cancelled = False
         self.rollback_failures: list[Any] = []
         self.notes: dict[str, Any] = {}
+        self.gates: dict[str, Any] | None = None
+        """How far the run is with its own gates, and what it holds, as data."""
+        self.unadopted: list[tuple[Scope, Mapping[str, Any]]] = []
+        """What nested scopes held in another process, and is to be taken up again."""
         self.recording = recording
         self.dirty: dict[Ready, None] = {}
         self._sequence = 0
@@ -109,6 +115,11 @@ class RunState:
     def completed(self) -> bool:
         """Whether every step completed (or was skipped)."""
         return self.root.left == 0
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the run has done something that it would have to take back, or has passed gates of its own."""
+        return self._sequence > 0 or self.root.guard is not None
 
     def log(self, kind: str, path: str, attempt: int = 1, detail: str = "") -> None:
         """Add a trace entry."""
@@ -196,7 +207,7 @@ class RunState:
         return self._begin(element)
 
     def _adopt(self, child: Scope, around: Scope) -> None:
-        child.hooks, child.limiters = around.hooks, around.limiters
+        child.hooks, child.limiters, child.guard = around.hooks, around.limiters, around.guard
         limit = child.plan.options.max_concurrency
         if limit is not None:
             child.limiters = (*around.limiters, Limiter(limit))
@@ -227,6 +238,14 @@ class RunState:
         scope.attempts[index] = failed.attempts
         scope.errors = scope.errors or {}
         scope.errors[index] = failed.error
+        self.touch(scope, index)
+
+    def snooze(self, scope: Scope, index: int, parked: Parked, due: float) -> None:
+        """A step was refused by its gates, and is tried again at ``due``, or when it is called."""
+        scope.parks = scope.parks or {}
+        scope.parks[index] = parked
+        scope.due = scope.due or {}
+        scope.due[index] = due
         self.touch(scope, index)
 
     # ------------------------------------------------------------------ ends of a node

@@ -33,7 +33,7 @@ Ring = Callable[[int], Awaitable[str]]
 class _Batch:
     """What has happened since the last write began; ``weight`` is what it takes to hold it, in bytes."""
 
-    __slots__ = ("failure", "state", "status", "steps", "trace", "weight")
+    __slots__ = ("failure", "gates", "state", "status", "steps", "trace", "weight")
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -41,15 +41,23 @@ class _Batch:
         self.status: Status | None = None
         self.failure: bytes | None = None
         self.state: bytes | None = None
+        self.gates: bytes | None = None
         self.weight = 0
 
     @property
     def is_empty(self) -> bool:
-        return not (self.steps or self.trace or self.status or self.failure or self.state)
+        return not (self.steps or self.trace or self.status or self.failure or self.state or self.gates)
 
     def changes(self) -> Changes:
         status = None if self.status in TERMINAL else self.status
-        return Changes(status=status, steps=self.steps, trace=self.trace, failure=self.failure, state=self.state)
+        return Changes(
+            status=status,
+            steps=self.steps,
+            trace=self.trace,
+            failure=self.failure,
+            state=self.state,
+            gates=self.gates,
+        )
 
 
 def _tell(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:
@@ -103,6 +111,8 @@ class RunJournal:
         self._joining: list[asyncio.Future[None]] | None = None
         self._finishing: set[asyncio.Task[None]] = set()
         self._known_state = known_state
+        self._known_gates: Mapping[str, Any] | None = None
+        self._rousing: set[asyncio.Task[None]] = set()
         self._asked: set[int] = set()
         self._known_status: Status = "running"
         self._known_fate: tuple[str, str, BaseException | None] | None = None
@@ -227,6 +237,10 @@ class RunJournal:
             batch.failure = self.codec.fate(fate)
             self._known_fate = (fate.kind, fate.path, fate.error)
             batch.weight += CHANGE + len(batch.failure)
+        if checkpoint.gates is not self._known_gates and checkpoint.gates is not None:
+            self._known_gates = checkpoint.gates
+            batch.gates = self.codec.gates(checkpoint.gates)
+            batch.weight += CHANGE + len(batch.gates)
         if checkpoint.notes or self._known_state:
             try:
                 state = self.codec.notes(checkpoint.notes)
@@ -270,6 +284,19 @@ class RunJournal:
         except StoreError as error:
             raise JournalFailed(f"the store did not keep the last checkpoint: {error}") from error
         return await self._ring(delay_ms) if self._ring is not None else ""
+
+    def rouse(self) -> None:
+        """See `Journal.rouse`. If it fails, the run is taken when it is due."""
+        task = asyncio.get_running_loop().create_task(self._rouse())
+        self._rousing.add(task)
+        task.add_done_callback(self._rousing.discard)
+
+    async def _rouse(self) -> None:
+        try:
+            if await self.store.rouse(self.claim.run_id) and self._ring is not None:
+                await self._ring(0)
+        except StoreError as error:
+            note(logger, logging.WARNING, "not_roused", str(error), run_id=self.claim.run_id)
 
     async def hand_back(self, *, due_ms: int = 0) -> None:
         """Write what is pending and let the run go, in one; ``due_ms`` from now somebody else may take it.

@@ -37,6 +37,7 @@ class _ImageRow(msgspec.Struct, array_like=True, omit_defaults=True):
     opened: int = 0
     due_ms: int = 0
     arguments: bytes | None = None
+    gates: dict[str, Any] | None = None
 
 
 class _FateRow(msgspec.Struct, array_like=True):
@@ -155,6 +156,7 @@ class PlanCodec:
             image.opened,
             due_ms,
             image.arguments,
+            dict(image.gates) if image.gates is not None else None,
         )
         return stamp(msgspec.msgpack.encode(row))
 
@@ -181,6 +183,7 @@ class PlanCodec:
             row.opened,
             due,
             row.arguments,
+            row.gates,
         )
 
     def entry(self, entry: RawEntry) -> bytes:
@@ -227,6 +230,21 @@ class PlanCodec:
             return stamp(msgspec.msgpack.encode(dict(notes)))
         except (TypeError, ValueError) as error:
             raise SerializationError("ctx.state", str(error)) from error
+
+    def gates(self, gates: Mapping[str, Any]) -> bytes:
+        """How far the run is with its coordination, as a record."""
+        return stamp(msgspec.msgpack.encode(dict(gates)))
+
+    def gates_back(self, data: bytes) -> dict[str, Any] | None:
+        """The same, read again; None before it came to that.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            return _notes.decode(unstamp(data, "the run's coordination")) if data else None
+        except msgspec.MsgspecError as error:
+            raise SerializationError("the run's coordination", str(error)) from error
 
     def notes_back(self, data: bytes) -> dict[str, Any]:
         """The run's shared state, read again.
