@@ -98,7 +98,7 @@ class Gatekeeper:
         return Wanted(wish.primitive, wish.key, position)
 
     def _terms(self, asking: Asking) -> Terms:
-        parking, wait = None, None
+        parking, wait = None, asking.wait
         if asking.wake is not None:
             parking, wait = Parking(asking.wake, asking.alive, asking.tickets), 0.0
         return Terms(

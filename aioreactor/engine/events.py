@@ -104,7 +104,7 @@ class StepCancelled(Event, frozen=True, kw_only=True):
 
 
 class StepParked(Event, frozen=True, kw_only=True):
-    """``on_step_park``: in a worker, the step waits for ``waits_for``; it is tried again in ``delay`` seconds at most."""
+    """``on_step_park``: a worker's step waits for ``waits_for``, and is tried again in ``delay`` seconds at most."""
 
     delay: float
     waits_for: str

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from anyio import CancelScope
 
@@ -70,6 +70,19 @@ class Gate:
             await self.holds.check()
         if self.lost is not None:
             raise self.lost
+
+
+class Holder(Protocol):
+    """Who asks at the gates: an attempt, or a scope."""
+
+    @property
+    def place(self) -> Any:
+        """Where it is."""
+        ...
+
+    def lose(self, error: LeaseLost) -> None:
+        """One of its holds is lost."""
+        ...
 
 
 class Waker:
@@ -143,42 +156,85 @@ def coordinator_of(ex: Execution) -> Coordinator:
 # ---------------------------------------------------------------------- the stage
 
 
+class Barred(NamedTuple):
+    """The gates did not let it in; ``then`` is what comes of the node."""
+
+    then: Readies | Later
+
+
 async def gated(ex: Execution, scope: Scope, index: int, number: int, bound: Bound) -> Readies | Later:
     """Pass the gates of a step, make the attempt, and give back what it held.
 
     Cancellation: a real one is noted with the execution and does not come out of here.
     """
     node, path = scope.plan.nodes[index], scope.path_of(index)
-    started = number > 1 or bool(scope.suspects and index in scope.suspects)
-    refuse = partial(attempt.ended, ex, scope, index, number, started=started, retry=False)
     try:
         wishes = wishes_of(node.coordination, partial(subject_of, node, bound), path)
     except ArgumentError as error:
-        return await refuse(error)
-    name = f"{ex.state.run_id}:{path}:{number}"
-    gate = Gate(bound, coordinator_of(ex).place(place_around(scope), name))
+        return await attempt.ended(ex, scope, index, number, error, started=_started(scope, index), retry=False)
+    gate = Gate(bound, coordinator_of(ex).place(place_around(scope), _name(ex, scope, index, number)))
+    found = await passed(ex, scope, index, number, wishes, gate)
+    if isinstance(found, Barred):
+        return found.then
+    gate.holds = found
+    return await _through(ex, scope, index, gate)
+
+
+def _name(ex: Execution, scope: Scope, index: int, number: int) -> str:
+    return f"{ex.state.run_id}:{scope.path_of(index)}:{number}"
+
+
+def _started(scope: Scope, index: int) -> bool:
+    """Whether an attempt before this one, or one before a crash, was entered."""
+    return scope.attempt_of(index) > 0 or bool(scope.suspects and index in scope.suspects)
+
+
+async def passed(
+    ex: Execution, scope: Scope, index: int, number: int, wishes: Sequence[Wish], holder: Holder
+) -> Holding | Barred:
+    """Take what a node wishes for; or what comes of the node that was refused, or is not to start any more.
+
+    Cancellation: a real one is noted with the execution and does not come out of here.
+    """
+    refuse = partial(attempt.ended, ex, scope, index, number, started=_started(scope, index), retry=False)
     waker = Waker(ex) if ex.may_park else None
     parked = scope.parks.get(index) if scope.parks else None
-    asking = Asking(gate.place, name, gate.lose, waker, _alive(ex), dict(parked.tickets) if parked else {})
-    hear(ex, scope, index, number, gate.place)
+    tickets = dict(parked.tickets) if parked else {}
+    asking = Asking(holder.place, holder.place.name, holder.lose, waker, _alive(ex), tickets)
+    hear(ex, scope, index, number, holder.place)
     try:
-        gate.holds = await taken(ex, scope, wishes, asking)
+        found = await taken(ex, scope, wishes, asking)
     except asyncio.CancelledError as error:
-        return ex.state.drop(scope, index) if ex.note_if_cancelled(error) else await refuse(error)
+        return Barred(ex.state.drop(scope, index) if ex.note_if_cancelled(error) else await refuse(error))
     except PeriodTaken as error:
-        return await _passed_by(ex, scope, index, number, str(error))
+        return Barred(await _passed_by(ex, scope, index, number, str(error)))
     except ContentionError as error:
         if waker is not None and comes_back(error):
             snoozed = await _snooze(ex, scope, index, number, name_of(wishes, error), error, waker, asking)
             if snoozed is not None:
-                return snoozed
+                return Barred(snoozed)
             await coordinator_of(ex).resign(wishes, asking)
-        return await refuse(error)
+        return Barred(await refuse(error))
     except (EngineClosed, *FATAL):
         raise
     except Exception as error:
-        return await refuse(error)
-    return await _through(ex, scope, index, gate, wishes, asking)
+        return Barred(await refuse(error))
+    if found is None or scope.stopped or ex.leaving is not None:
+        return Barred(await _too_late(ex, scope, index, wishes, asking, found))
+    if scope.parks:
+        scope.parks.pop(index, None)
+    return found
+
+
+async def _too_late(
+    ex: Execution, scope: Scope, index: int, wishes: Sequence[Wish], asking: Asking, found: Holding | None
+) -> Readies | Later:
+    """Its scope was stopped, or the run is being left, while it waited."""
+    await released(ex, asking.place, found, None)
+    if not scope.stopped:
+        return attempt.Later(scope, index, 0.0)
+    await shielded(coordinator_of(ex).resign(wishes, asking))
+    return ex.state.drop(scope, index)
 
 
 def comes_back(error: ContentionError) -> bool:
@@ -204,18 +260,8 @@ async def taken(ex: Execution, scope: Scope, wishes: Sequence[Wish], asking: Ask
     return found
 
 
-async def _through(
-    ex: Execution, scope: Scope, index: int, gate: Gate, wishes: Sequence[Wish], asking: Asking
-) -> Readies | Later:
-    """The gates are passed, unless the wait was cut short."""
-    if gate.holds is None or scope.stopped or ex.leaving is not None:
-        await released(ex, gate.place, gate.holds, None)
-        if not scope.stopped:
-            return attempt.Later(scope, index, 0.0)
-        await shielded(coordinator_of(ex).resign(wishes, asking))
-        return ex.state.drop(scope, index)
-    if scope.parks:
-        scope.parks.pop(index, None)
+async def _through(ex: Execution, scope: Scope, index: int, gate: Gate) -> Readies | Later:
+    """Make the attempt, and give back what it held."""
     try:
         ready = await attempt.run_step(ex, scope, index, gate)
     except EngineClosed:

@@ -198,6 +198,7 @@ class Asking:
         positions: Of ordered locks, by key, that were assigned before; others are assigned now.
         admitted: It passed those that spend something before.
         undoing: For an undo or a compensate, which waits for ``rollback_wait``.
+        wait: Seconds, instead of each primitive's own.
     """
 
     place: Any
@@ -209,6 +210,7 @@ class Asking:
     positions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     admitted: bool = False
     undoing: bool = False
+    wait: float | None = None
 
 
 class Holding(Protocol):

@@ -68,6 +68,7 @@ class Execution(Services):
         "park_after",
         "parted",
         "refused",
+        "resumed",
         "rollback_limit",
         "rollback_scopes",
         "root_waker",
@@ -105,7 +106,7 @@ class Execution(Services):
         """Seconds; a quiescent run that will wait for longer is parked. None waits in place."""
         self.may_park = False
         """Whether what its gates refuse comes back later, instead of failing."""
-        self.parted = False
+        self.parted = self.resumed = False
         self.refused: BaseException | None = None
         """What its own gates refused, if they did: nothing has run."""
         self.root_waker: gating.Waker | None = None
@@ -143,6 +144,7 @@ class Execution(Services):
         Raises, Cancellation: as for `run`.
         """
         self._prepare(inputs)
+        self.resumed = True
         if self.plan.options.coordination:
             await guarding.readmit(self, back=back)
         tell = partial(self.tell, self.state.root, "on_run_resume", events.RunResumed)
@@ -199,6 +201,8 @@ class Execution(Services):
             if self.state.root.hooks is not None and self.leaving is None:
                 await tell()
             ready = start()
+            if self.resumed and self.coordinator is not None:
+                await guarding.readmit_nested(self)
             self.watch_deadline(self.state.root)
             if self.doom is not None:
                 self._meet_doom(self.doom)
@@ -258,6 +262,8 @@ class Execution(Services):
                 if scope.stopped and scope.parks:
                     await gating.withdraw(self, scope, index)
                 ready = self._again(ready)
+            if self.state.freed:
+                await guarding.free(self)
             ready = self._admitted(ready)
             if self._outbox:
                 await self._flush()
@@ -504,7 +510,10 @@ class Execution(Services):
     async def _roll_back_nested(self, scope: Scope, undo: bool) -> None:
         with CancelScope(shield=True):
             await rollback.roll_back(self, scope, undo=undo)
-            self.start_all(self._after_rollback(scope))
+            ready = self._after_rollback(scope)
+            if self.state.freed:
+                await guarding.free(self)
+            self.start_all(ready)
             await self._flush()
 
     def _after_rollback(self, scope: Scope) -> Readies:

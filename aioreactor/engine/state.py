@@ -70,6 +70,7 @@ class RunState:
         "dirty",
         "effects",
         "failures",
+        "freed",
         "gates",
         "halt",
         "late_errors",
@@ -97,6 +98,8 @@ class RunState:
         self.notes: dict[str, Any] = {}
         self.gates: dict[str, Any] | None = None
         """How far the run is with its own gates, and what it holds, as data."""
+        self.freed: list[Scope] = []
+        """Nested scopes that have ended, and hold something."""
         self.unadopted: list[tuple[Scope, Mapping[str, Any]]] = []
         """What nested scopes held in another process, and is to be taken up again."""
         self.recording = recording
@@ -282,11 +285,16 @@ class RunState:
         parent = scope.parent
         if parent is None:
             return NONE
+        self._free(scope)
         if isinstance(parent, MapRun):
             skipped = scope.plan.element and scope.status[0] == NodeStatus.SKIPPED
             value = scope.value()
             return self._element_ended(parent, scope, Skipped(value) if skipped else Success(value))
         return self.complete(parent, scope.index, scope.value())
+
+    def _free(self, scope: Scope) -> None:
+        if scope.guard is not None and scope.guard.scope is scope:
+            self.freed.append(scope)
 
     def fail(self, scope: Scope, index: int, failed: Failed, *, started: bool) -> Readies:
         """A node failed for good. ``started``: its work began, so it is compensated."""
@@ -471,6 +479,7 @@ class RunState:
         """A nested scope that failed has been rolled back: now its node in the parent fails (or is skipped)."""
         parent, failed = scope.parent, scope.failure
         assert parent is not None
+        self._free(scope)
         if failed is None:
             assert isinstance(parent, Scope)
             return self.complete(parent, scope.index, None, skipped=True)

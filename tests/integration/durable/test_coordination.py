@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -24,8 +25,11 @@ from aioreactor import (
     Semaphore,
     Step,
     Success,
+    compose,
+    map_each,
     runs,
     step,
+    value,
 )
 from aioreactor.coordination import inspect
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
@@ -594,3 +598,139 @@ async def test_hooks_are_told_of_holds(place: Place) -> None:
         ("HoldReleased", "a", "lock", "inner"),
         ("HoldReleased", "", "lock", "outer"),
     ]
+
+
+# ---------------------------------------------------------------------- nested reactors
+
+
+class Leg(Reactor[str], name="co.Leg", coordination=[Lock(lambda i: f"leg:{i.n}", ttl=1, rollback_wait=10)]):
+    n: int = 0
+    l1 = noted()
+    l2 = noted([l1])
+    returns = l2
+
+
+async def test_a_composed_child_holds_its_own_until_it_has_completed(place: Place) -> None:
+    class Trip(Reactor, name="co.Trip"):
+        leg = compose(Leg)
+        after_it = noted([leg], coordination=[Lock("leg:0")])
+        fails = noted([after_it])
+
+    seen: list[tuple[str, int]] = []
+
+    async def look(ctx: Context) -> None:
+        seen.append((ctx.path, await held("leg:0")))
+
+    async def fail(ctx: Context) -> None:
+        await look(ctx)
+        raise ValueError("no")
+
+    behave.update({"leg.l1": look, "leg.l2": look, "after_it": look, "fails": fail})
+    behave.update({"undo:after_it": look, "undo:leg.l2": look, "undo:leg.l1": look})
+    outcome = await Trip.run()
+    assert isinstance(outcome, Failure)
+    assert outcome.rollback_failures == []
+    assert seen == [
+        ("leg.l1", 1),
+        ("leg.l2", 1),
+        ("after_it", 1),
+        ("fails", 0),
+        ("after_it", 1),
+        ("leg.l2", 1),
+        ("leg.l1", 1),
+    ]
+    assert await held("leg:0") == 0
+
+
+async def test_a_child_that_failed_rolls_back_under_its_hold_and_gives_it_back(place: Place) -> None:
+    class Trip(Reactor, name="co.TripFails"):
+        leg = compose(Leg)
+
+    seen: list[tuple[str, int]] = []
+
+    async def look(ctx: Context) -> None:
+        seen.append((ctx.path, await held("leg:0")))
+
+    behave.update({"leg.l2": raises(ValueError("no")), "undo:leg.l1": look, "comp:leg.l2": look})
+    outcome = await Trip.run()
+    assert isinstance(outcome, Failure)
+    assert (outcome.step, seen) == ("leg.l2", [("leg.l2", 1), ("leg.l1", 1)])
+    assert await held("leg:0") == 0
+
+
+async def test_a_child_enters_what_its_parent_holds_and_two_children_take_turns(place: Place) -> None:
+    class Both(Reactor, name="co.Both", coordination=[Lock("leg:0")]):
+        one = compose(Leg, coordination=[Lock("leg:0", wait=20)])
+        two = compose(Leg, coordination=[Lock("leg:0", wait=20)])
+
+    order: list[str] = []
+
+    async def note_it(ctx: Context) -> None:
+        assert await held("leg:0") == 1
+        order.append(ctx.path)
+        await asyncio.sleep(0.005)
+
+    behave.update({f"{child}.{leg}": note_it for child in ("one", "two") for leg in ("l1", "l2")})
+    outcome = await Both.run()
+    assert isinstance(outcome, Success), outcome
+    assert order in (["one.l1", "one.l2", "two.l1", "two.l2"], ["two.l1", "two.l2", "one.l1", "one.l2"])
+
+
+async def test_a_child_that_is_refused_never_started(place: Place) -> None:
+    class Trip(Reactor, name="co.TripRefused"):
+        first = noted()
+        leg = compose(Leg, after=[first])
+
+    async with Lock("leg:0"):
+        outcome = await Trip.run()
+    assert isinstance(outcome, Failure)
+    assert isinstance(outcome.error, LockUnavailable)
+    assert (outcome.step, ledger) == ("leg", ["do:first", "undo:first"])
+
+
+async def test_elements_hold_their_own(place: Place) -> None:
+    class Legs(Reactor, name="co.Legs"):
+        m = map_each(Leg, over=value([1, 2, 1, 3]), item="n", coordination=[Lock(lambda i: f"leg:{i.n}", wait=20)])
+
+    seen: Counter[int] = Counter()
+    now: Counter[int] = Counter()
+
+    async def inside(ctx: Context) -> None:
+        number = ctx.inputs["n"]
+        assert await held(f"leg:{number}") == 1
+        now[number] += 1
+        seen[number] = max(seen[number], now[number])
+        await asyncio.sleep(0.005)
+
+    async def last(ctx: Context) -> None:
+        now[ctx.inputs["n"]] -= 1
+
+    for index in range(4):
+        behave[f"m[{index}].l1"], behave[f"m[{index}].l2"] = inside, last
+    outcome = await Legs.run()
+    assert isinstance(outcome, Success), outcome
+    assert (seen, len(ledger)) == (Counter({1: 1, 2: 1, 3: 1}), 8)
+    assert [await held(f"leg:{n}") for n in (1, 2, 3)] == [0, 0, 0]
+
+
+async def test_elements_that_are_steps_take_turns(place: Place) -> None:
+    inside = Inside()
+
+    class Each(Reactor, name="co.Each"):
+        @map_each(over=value([1, 2, 3, 4]), coordination=[Lock("one at a time", wait=20)])
+        async def each(self, item: int, ctx: Context) -> None:
+            await inside(ctx)
+
+    assert isinstance(await Each.run(), Success)
+    assert (inside.most, inside.entered) == (1, 4)
+
+
+async def test_an_element_that_is_refused_fails_its_map(place: Place) -> None:
+    class Legs(Reactor, name="co.LegsRefused"):
+        m = map_each(Leg, over=value([1, 2]), item="n", concurrency=1)
+
+    async with Lock("leg:2"):
+        outcome = await Legs.run()
+    assert isinstance(outcome, Failure)
+    assert isinstance(outcome.error, LockUnavailable)
+    assert [line for line in ledger if line.startswith("undo")] == ["undo:m[0].l2", "undo:m[0].l1"]
