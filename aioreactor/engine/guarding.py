@@ -376,12 +376,11 @@ async def _readmit(
     if goes_on:
         await _adopted(ex, guard, data or {}, back=scope.stopped)
     outer = scope.guard
-    inside = [
-        each for each in ex.state.scopes() if each is not scope and _is_inside(each, scope) and each.guard is outer
-    ]
+    below = [each for each in ex.state.scopes() if each is not scope and _is_inside(each, scope)]
     guard.enter(ex, scope, ex.base.copy())
-    for each in inside:
-        each.guard = guard
+    for each in below:
+        if each.guard is outer:
+            each.guard = guard
     if goes_on and not scope.stopped and (missing := guard.missing()):
         guard.lose(LeaseLost(missing[0].key, "nobody kept it while the run was between two processes"))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aioreactor.engine import guarding
 from aioreactor.engine.arguments import Frame, cross_checked, resolve, validated, view_of
 from aioreactor.engine.attempt import Later, ended
+from aioreactor.engine.gating import Barred
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError, DefinitionError, InputValidationError
@@ -51,7 +52,7 @@ async def run_child(ex: Execution, scope: Scope, index: int) -> Readies | Later:
     guard: Any = None
     if ex.coordinator is not None:
         guard = await guarding.child_passed(ex, scope, index, view)
-        if isinstance(guard, guarding.Barred):
+        if isinstance(guard, Barred):
             return guard.then
     ready = ex.state.open_child(scope, index, view, inputs)
     if guard is not None and scope.children:

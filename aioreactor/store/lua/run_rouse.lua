@@ -4,6 +4,7 @@ What a run waits for is there before it is due: from now on somebody is expected
 Nothing changes if it is held, has ended, or is due already. Repeatable: the second time finds it due.
 
 keys: run
+args:
 returns: ROUSED | LEFT
 ]]
 --- @include "clock"
