@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from aioreactor.durable.gatekeeper import Gatekeeper
+from aioreactor.durable.lines import BeatingStore
 from aioreactor.engine.ports import Detached, Environment
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound
@@ -113,6 +115,11 @@ class Base:
             await keeper.aclose()
         await self.store.aclose()
         await self.client.aclose()
+
+    def swept(self) -> RunStore | BeatingStore:
+        """The store as a sweeper is to see it."""
+        keeper = self.environment.coordinator()
+        return BeatingStore(self.store, keeper) if isinstance(keeper, Gatekeeper) else self.store
 
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)

@@ -128,6 +128,17 @@ class Gatekeeper:
         position = await self._coordinator.assign(cast("OrderedLock", wish.primitive), wish.key, token, token)
         return asdict(position)
 
+    async def beat(self, positions: Mapping[str, Mapping[str, Any]]) -> None:
+        """Signs of life of positions that wait in a queue.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: some were given.
+        """
+        for stored in positions.values():
+            await self._coordinator.beat(Position(**stored))
+
     async def resign(self, wishes: Sequence[Wish], asking: Asking) -> None:
         """See `engine.ports.Coordinator`.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from aioreactor.durable.base import despite_cancel, logger
+from aioreactor.durable.lines import assigned, lines_of, resigned
 from aioreactor.durable.reading import Reading
 from aioreactor.engine import reporting
 from aioreactor.errors import ContentionError, IdempotencyConflict, SerializationError
@@ -16,9 +17,11 @@ from aioreactor.results import Dispatched, Outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
 from aioreactor.store.keys import run_id_for_key
+from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import TERMINAL, Changes, Exists, NewRun
 from aioreactor.trace import RunRecord, Status
 
+R = TypeVar("R")
 _REPLACEABLE: frozenset[Status] = TERMINAL
 
 
@@ -51,10 +54,11 @@ class Starting(Reading):
             encoded = codec.inputs(plan, inputs)
         except SerializationError as error:
             return reporting.refused(plan, run_id, error, inputs)
-        new = self._new(plan, encoded, options)
+        gates = await self._in_line(plan, run_id, inputs, options)
+        new = self._new(plan, encoded, options, gates=gates)
         replace = _REPLACEABLE if options.get("on_conflict") == "replace" else ()
         creating = self.store.create(run_id, new, hold_ms=self._ttl_ms(), replace=replace)
-        created, cancelled = await despite_cancel(creating)
+        created, cancelled = await despite_cancel(self._created(creating, run_id, gates))
         if isinstance(created, Exists):
             if cancelled is not None:
                 raise cancelled
@@ -62,7 +66,7 @@ class Starting(Reading):
         assert created.claim is not None
         codec.ahead = created.created_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue, asked=new.durability)
-        execution.awaits_trigger = plan.background is not None
+        execution.awaits_trigger, execution.state.gates = plan.background is not None, gates
         if cancelled is not None:
             execution.note_cancel(cancelled)
         try:
@@ -91,7 +95,47 @@ class Starting(Reading):
             note(logger, logging.WARNING, "run_swept_later", str(away), run_id=run_id)
         raise error
 
-    def _new(self, plan: Plan, inputs: bytes, options: Mapping[str, Any], due_ms: int = 0) -> NewRun:
+    async def _in_line(
+        self, plan: Plan, run_id: str, inputs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Positions in the lines of a run that is about to be created; one that exists has its own.
+
+        Raises:
+            StoreError: the store is away.
+
+        Cancellation: some may have been handed out; they are passed over later.
+        """
+        lines, coordinator = lines_of(plan, inputs), self.environment.coordinator()
+        if not lines or coordinator is None:
+            return None
+        if run_id_of(plan, options) is not None:
+            row = await self.store.peek(run_id)
+            if row is not None and not (options.get("on_conflict") == "replace" and row.ended):
+                return None
+        return await assigned(coordinator, lines, run_id)
+
+    async def _created(self, creating: Awaitable[R], run_id: str, gates: Mapping[str, Any] | None) -> R:
+        """Wait for a run to be created; without it, its positions are given up.
+
+        Cancellation: it was created, or not.
+        """
+        try:
+            return await creating
+        except StoreError:
+            coordinator = self.environment.coordinator()
+            if gates is not None and coordinator is not None:
+                await resigned(coordinator, gates, run_id)
+            raise
+
+    def _new(
+        self,
+        plan: Plan,
+        inputs: bytes,
+        options: Mapping[str, Any],
+        due_ms: int = 0,
+        *,
+        gates: Mapping[str, Any] | None = None,
+    ) -> NewRun:
         deadline = plan.options.deadline if plan.options.deadline is not None else self.environment.deadline
         return NewRun(
             reactor=plan.name,
@@ -103,6 +147,7 @@ class Starting(Reading):
             tags=tuple(options.get("tags") or ()),
             durability=options.get("durability") or "",
             queue=options.get("queue") or plan.options.queue or self.settings.queue or "",
+            gates=b"" if gates is None else PlanCodec().gates(gates),
         )
 
     async def _attach(
@@ -135,9 +180,11 @@ class Starting(Reading):
 
         Cancellation: it was created, or not; if it was, the sweeper rings for it.
         """
-        new = self._new(plan, self._codec().inputs(plan, inputs), options, due_ms)
+        encoded = self._codec().inputs(plan, inputs)
+        gates = await self._in_line(plan, run_id, inputs, options)
+        new = self._new(plan, encoded, options, due_ms, gates=gates)
         replace = _REPLACEABLE if options.get("on_conflict") == "replace" else ()
-        created = await self.store.create(run_id, new, replace=replace)
+        created = await self._created(self.store.create(run_id, new, replace=replace), run_id, gates)
         if isinstance(created, Exists):
             await self._check_same(plan, run_id, created, options.get("idempotency_key") or run_id, options)
             return False
@@ -154,12 +201,15 @@ class Starting(Reading):
 
         Cancellation: some were created; the sweeper rings for them.
         """
-        codec, found = self._codec(), []
-        for place, (run_id, inputs) in enumerate(runs):
+        codec, encoded = self._codec(), []
+        for place, (_, inputs) in enumerate(runs):
             try:
-                encoded = codec.inputs(plan, inputs)
+                encoded.append(codec.inputs(plan, inputs))
             except SerializationError as error:
                 error.add_note(f"in the inputs at index {place}")
                 raise
-            found.append((run_id, self._new(plan, encoded, options, due_ms)))
+        found = []
+        for (run_id, inputs), blob in zip(runs, encoded, strict=True):
+            gates = await self._in_line(plan, run_id, inputs, options)  # one after the other: that is the order
+            found.append((run_id, self._new(plan, blob, options, due_ms, gates=gates)))
         await self.store.create_many(found)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from anyio import CancelScope
 
+from aioreactor.definition.primitives import OrderedLock
 from aioreactor.engine import attempt, events
 from aioreactor.engine.arguments import FATAL
 from aioreactor.engine.drive import EngineClosed, shielded
@@ -210,7 +211,7 @@ async def passed(
         return Barred(await _passed_by(ex, scope, index, number, str(error)))
     except ContentionError as error:
         if waker is not None and comes_back(error):
-            snoozed = await _snooze(ex, scope, index, number, name_of(wishes, error), error, waker, asking)
+            snoozed = await _snooze(ex, scope, index, number, wishes, error, waker, asking)
             if snoozed is not None:
                 return Barred(snoozed)
             await coordinator_of(ex).resign(wishes, asking)
@@ -310,11 +311,12 @@ async def _passed_by(ex: Execution, scope: Scope, index: int, number: int, why: 
 # ---------------------------------------------------------------------- snoozing
 
 
-def snooze_delay(ex: Execution, error: ContentionError) -> float:
-    """Seconds after which it is tried again although nobody called."""
+def snooze_delay(ex: Execution, error: ContentionError, wishes: Sequence[Wish]) -> float:
+    """Seconds after which it is tried again although nobody called; to ask is a sign of life in a line."""
     if error.retry_after is not None:
         return error.retry_after
-    return ex.environment.snooze_delay * random.uniform(1.0, 1.5)
+    lives = [wish.primitive.poison_after / 3 for wish in wishes if isinstance(wish.primitive, OrderedLock)]
+    return min([ex.environment.snooze_delay * random.uniform(1.0, 1.5), *lives])
 
 
 def _alive(ex: Execution) -> float:
@@ -327,21 +329,21 @@ async def _snooze(
     scope: Scope,
     index: int,
     number: int,
-    name: str,
+    wishes: Sequence[Wish],
     error: ContentionError,
     waker: Waker,
     asking: Asking,
 ) -> Later | None:
     """Come back later; None if it has come back too often."""
     before = scope.parks.get(index) if scope.parks else None
-    count = (before.count if before is not None else 0) + 1
+    count, name = (before.count if before is not None else 0) + 1, name_of(wishes, error)
     if count > ex.environment.snooze_max and not ex.state.admitted:
         return None
     if count == ex.environment.snooze_max + 1:
         text = "it goes on waiting, since the run has done things already"
         path = scope.path_of(index)
         note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, path=path, waits_for=name)
-    delay = snooze_delay(ex, error)
+    delay = snooze_delay(ex, error, wishes)
     parked = Parked(count, asking.tickets, waker)
     ex.state.snooze(scope, index, parked, ex.clock.now() + delay)
     if before is None:

@@ -264,7 +264,7 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
     kept = {"holds": guard.to_data()} if guard.holdings else {}
     ex.state.gates = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions}
     ex.root_waker = guard.waker
-    ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error), name))
+    ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error, guard.wishes), name))
     return True
 
 

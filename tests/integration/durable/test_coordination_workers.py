@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -10,8 +14,10 @@ from aioreactor import (
     Context,
     Dispatched,
     Failure,
+    Halt,
     Lock,
     LockUnavailable,
+    OrderedLock,
     Period,
     RateLimit,
     Reactor,
@@ -317,3 +323,131 @@ async def test_a_period_halts_the_second_run_in_a_worker_too(place: Place) -> No
         outcomes = [await handle.result(timeout=30) for handle in handles]
     assert sorted(type(each).__name__ for each in outcomes) == ["Halt"] * 9 + ["Success"]
     assert ledger == ["do:a"]
+
+
+# ---------------------------------------------------------------------- lines
+
+
+class Line(Reactor[int], name="cw.Line", coordination=[OrderedLock(lambda i: f"line:{i.key}", strict=False)]):
+    key: str
+    n: int
+    a = noted()
+    b = noted([a])
+
+
+class Strict(Line, name="cw.Strict", coordination=[OrderedLock(lambda i: f"line:{i.key}")]):
+    pass
+
+
+@asynccontextmanager
+async def two_working(place: Place, **settings: Any) -> AsyncIterator[None]:
+    async with working(place, **settings), working(place, **settings):
+        yield
+
+
+async def test_two_hundred_positions_are_executed_in_order_whatever_fails(place: Place) -> None:
+    chance = random.Random(7)
+    entered: list[int] = []
+    now = most = 0
+
+    async def body(ctx: Context) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        entered.append(ctx.inputs["n"])
+        await asyncio.sleep(0)
+        if chance.random() < 0.3:
+            now -= 1
+            raise ValueError("by chance")
+
+    async def last(ctx: Context) -> None:
+        nonlocal now
+        now -= 1
+
+    behave.update(a=body, b=last)
+    async with two_working(place, snooze_delay=30):
+        handles = await Line.enqueue_many([{"key": "x", "n": number} for number in range(200)])
+        later = [await Line.enqueue(key="x", n=number) for number in range(200, 210)]
+        outcomes = [await handle.result(timeout=120) for handle in [*handles, *later]]
+    assert entered == list(range(210))
+    assert most == 1
+    assert {type(each) for each in outcomes} == {Failure, Success}
+    assert await OrderedLock.peek("line:x") is None
+
+
+async def test_after_a_failure_a_strict_line_is_halted(place: Place) -> None:
+    entered: list[int] = []
+
+    async def body(ctx: Context) -> None:
+        entered.append(ctx.inputs["n"])
+        if ctx.inputs["n"] == 3:
+            raise ValueError("no")
+
+    behave["a"] = body
+    handles = await Strict.enqueue_many([{"key": "y", "n": number} for number in range(8)])
+    async with two_working(place, snooze_delay=30):
+        outcomes = [await handle.result(timeout=60) for handle in handles]
+        assert entered == [0, 1, 2, 3]
+        assert [type(each).__name__ for each in outcomes] == ["Success"] * 3 + ["Failure"] + ["Halt"] * 4
+        assert {each.reason for each in outcomes if isinstance(each, Halt)} == {"ordered_chain_failed"}
+        assert await OrderedLock.peek("line:y") is None
+        again = await Strict.enqueue(key="y", n=9)  # the batch is over, and a new one begins
+        assert isinstance(await again.result(timeout=60), Success)
+
+
+async def test_the_callers_order_is_kept_between_callers_and_workers(place: Place) -> None:
+    entered: list[int] = []
+
+    async def body(ctx: Context) -> None:
+        entered.append(ctx.inputs["n"])
+
+    behave["a"] = body
+
+    class Waits(Line, name="cw.Waits", coordination=[OrderedLock(lambda i: f"line:{i.key}", wait=30)]):
+        pass
+
+    first = await Waits.enqueue(key="z", n=1)
+    running = asyncio.create_task(Waits.run(key="z", n=2))
+    async with asyncio.timeout(20):
+        while (report := await OrderedLock.peek("line:z")) is None or len(report.places) < 2:
+            await asyncio.sleep(0.002)
+    third = await Waits.enqueue(key="z", n=3)
+    assert entered == []
+    async with working(place, snooze_delay=30):
+        for outcome in (await first.result(timeout=30), await running, await third.result(timeout=30)):
+            assert isinstance(outcome, Success), outcome
+    assert entered == [1, 2, 3]
+    assert await OrderedLock.peek("line:z") is None
+
+
+async def test_an_attached_start_takes_no_position(place: Place) -> None:
+    for _ in range(3):
+        assert isinstance(await Line.with_options(idempotency_key="k").run(key="w", n=1), Success)
+    assert ledger == ["do:a", "do:b"]
+    assert await OrderedLock.peek("line:w") is None
+
+
+async def test_a_run_that_is_not_let_in_leaves_the_line(place: Place) -> None:
+    class Both(Line, name="cw.BothGates", coordination=[OrderedLock(lambda i: f"line:{i.key}"), Lock("both")]):
+        pass
+
+    async with Lock("both"):
+        with pytest.raises(LockUnavailable):
+            await Both.run(key="v", n=1)
+    assert await OrderedLock.peek("line:v") is None
+    assert isinstance(await Both.run(key="v", n=2), Success)
+
+
+async def test_a_sweep_gives_signs_of_life_for_who_waits_in_the_queue(place: Place) -> None:
+    handle = await Line.enqueue(key="u", n=1)
+    before = (await OrderedLock.peek("line:u")).places[0]
+    await place.lapse(handle.run_id)
+    await asyncio.sleep(0.02)
+    assert place.runtime.durable is not None
+    async with place.another() as other:
+        assert other.durable is not None
+        assert [row.run_id for row in await other.durable.swept().stalled(100)] == [handle.run_id]
+    after_it = (await OrderedLock.peek("line:u")).places[0]
+    assert after_it.silent_for < before.silent_for + 0.02
+    async with working(place):
+        assert isinstance(await handle.result(timeout=30), Success)
