@@ -30,7 +30,7 @@ from aioreactor.plan.model import Plan
 from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
-from aioreactor.starting import all_values_of, check_importable, due_ms_of, values_of
+from aioreactor.starting import all_values_of, check_importable, check_rate_limits, due_ms_of, values_of
 from aioreactor.trace import RunRecord
 
 
@@ -170,6 +170,7 @@ class Runtime:
         Raises:
             DefinitionError: the plan is not complete, or a resource is missing.
             StoreRequired: something needs a store.
+            UnknownRateLimit: limits are named that are not configured.
         """
         plan = reactor.plan
         if plan.unresolved:
@@ -179,6 +180,8 @@ class Runtime:
             check_importable(plan)
         else:
             self._check_resources(plan)
+            if plan.store_reasons:
+                check_rate_limits(plan, self.settings.rate_limits)
         return plan
 
     def _check_store(self, plan: Plan, options: Mapping[str, Any], *, dispatched: bool) -> None:

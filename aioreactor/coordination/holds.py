@@ -64,6 +64,19 @@ class Holds:
         for turn in self.turns:
             await turn.check()
 
+    async def mark(self) -> None:
+        """Mark the periods now, since the body has succeeded; everything else stays held.
+
+        Raises:
+            StoreError: A marker could not be written.
+
+        Cancellation: some are marked.
+        """
+        while self.claims:
+            if self.claims[0].first:
+                await periods.mark(self._desk, self.claims[0], self.label)
+            del self.claims[0]
+
     async def release(self, ending: Ending) -> None:
         """Give everything back, the last first; mark the period after a success, and let the line advance.
 

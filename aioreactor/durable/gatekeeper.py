@@ -78,7 +78,7 @@ class Gatekeeper:
         """
         given: list[Position] = []
         try:
-            wanted = [await self._wanted(wish, asking, given) for wish in wishes]
+            wanted = [await self._wanted(wish, asking, given) for wish in wishes if not _nested(wish, asking)]
             return await self._coordinator.acquire(wanted, self._terms(asking))
         except BaseException as error:
             if asking.wake is None or not _comes_back(error):
@@ -115,8 +115,9 @@ class Gatekeeper:
 
         Cancellation: what was adopted ends by itself.
         """
-        holds, lost = await self._coordinator.adopt(data, self._terms(asking))
-        return holds, frozenset(name.replace(":", " ", 1) for name in lost)
+        holds, _ = await self._coordinator.adopt(data, self._terms(asking))
+        kept = {f"{lease.slot.kind} {lease.slot.key}" for lease in holds.leases}
+        return holds, frozenset(kept | {f"ordered_lock {turn.position.key}" for turn in holds.turns})
 
     # ------------------------------------------------------------------ positions
 
@@ -169,6 +170,15 @@ def _comes_back(error: BaseException) -> bool:
     if isinstance(error, OutOfTurn):
         return error.reason == "waiting"
     return isinstance(error, ContentionError) and not isinstance(error, PeriodClaimed)
+
+
+def _nested(wish: Wish, asking: Asking) -> bool:
+    """Whether it is a turn inside a turn of the same key: waiting for it would be for ever."""
+    if not isinstance(wish.primitive, OrderedLock) or not asking.place.holds_turn(wish.key):
+        return False
+    text = "it is inside a turn of the same key already, and goes on in that"
+    note(logger, logging.WARNING, "turn_not_nested", text, key=wish.key)
+    return True
 
 
 def _patient(primitive: P) -> P:

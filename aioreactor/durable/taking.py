@@ -225,6 +225,7 @@ class Taking(Base):
         execution.state.notes.update(opened.notes)
         execution.state.gates = opened.gates
         if guard is not None:
+            execution.state.gates = {"holds": guard.to_data()}
             guard.enter(execution, execution.state.root, execution.base)
         if row.deadline_ms is not None:
             execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
@@ -236,7 +237,7 @@ class Taking(Base):
             return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
         fate = fate or opened.fate
         restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet)
-        resuming = execution.resume(inputs, restore, back=fate is not None)
+        resuming = execution.resume(inputs, restore, back=fate is not None or doom is not None)
         return await self._executing(claim, journal, row.queue, resuming)
 
     def _doom(self, claim: Claim) -> RecoveriesExhausted | None:

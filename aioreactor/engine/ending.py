@@ -173,6 +173,7 @@ def cancelled_outcome(ex: Execution) -> Failure:
 
 async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
     if ex.state.recording:
+        await guarding.mark(ex, outcome)
         await ex.close(outcome)
     await ex.sent()
     if ex.lost is not None:

@@ -201,7 +201,7 @@ async def passed(
     waker = Waker(ex) if ex.may_park else None
     parked = scope.parks.get(index) if scope.parks else None
     tickets = dict(parked.tickets) if parked else {}
-    asking = Asking(holder.place, holder.place.name, holder.lose, waker, _alive(ex), tickets)
+    asking = Asking(holder.place, holder.place.name, holder.lose, waker, alive(ex), tickets)
     hear(ex, scope, index, number, holder.place)
     try:
         found = await taken(ex, scope, wishes, asking)
@@ -319,7 +319,7 @@ def snooze_delay(ex: Execution, error: ContentionError, wishes: Sequence[Wish]) 
     return min([ex.environment.snooze_delay * random.uniform(1.0, 1.5), *lives])
 
 
-def _alive(ex: Execution) -> float:
+def alive(ex: Execution) -> float:
     """Seconds for which a place in line is kept: until after the next try, and for a worker to take the run."""
     return 2 * ex.environment.snooze_delay + 60
 

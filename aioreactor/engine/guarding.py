@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine import attempt
-from aioreactor.engine.drive import shielded
+from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.gating import (
     Barred,
     Waker,
+    alive,
     comes_back,
     coordinator_of,
     hear,
@@ -45,6 +46,7 @@ GAP = 60.0
 """Seconds for which holds are kept at least, over a gap without a process."""
 
 _EXCLUSIVE = frozenset({"lock", "semaphore"})
+_KEPT = _EXCLUSIVE | {"ordered_lock"}
 
 
 class Guard:
@@ -52,17 +54,21 @@ class Guard:
 
     Attributes:
         wishes: All that it is to hold.
+        alive: Seconds for which its places in line are kept.
         held: Names of those locks and semaphores that it does hold.
         base: The context that bodies inside are copied from.
         outer: That of the nearest scope around.
         waker: Calls when what was refused is there.
     """
 
-    __slots__ = ("base", "ex", "held", "holdings", "outer", "place", "positions", "scope", "tickets", "waker", "wishes")
+    __slots__ = (
+        "alive", "base", "ex", "held", "holdings", "outer", "place", "positions", "scope", "tickets", "waker", "wishes",
+    )  # fmt: skip
 
     def __init__(self, place: Any, wishes: Sequence[Wish]) -> None:
         self.place = place
         self.wishes = list(wishes)
+        self.alive = GAP
         self.held: set[str] = set()
         self.holdings: list[Holding] = []
         self.positions: dict[str, dict[str, Any]] = {}
@@ -86,7 +92,7 @@ class Guard:
             self.place.name,
             self.lose,
             self.waker,
-            2 * GAP,
+            self.alive,
             self.tickets,
             self.positions,
             admitted=admitted,
@@ -163,15 +169,15 @@ async def readmit(ex: Execution, *, back: bool) -> None:
         await _enter(ex, guard, guard.wishes, admitted=False)
         return
     try:
-        holding, lost = await shielded(coordinator_of(ex).adopt(gates["holds"], guard.asking()))
+        holding, kept = await shielded(coordinator_of(ex).adopt(gates["holds"], guard.asking()))
     except asyncio.CancelledError as error:
         ex.note_cancel(error)
         return
     except Exception as error:
         ex.lose(JournalFailed(f"the store did not say what the run still holds: {error}"))
         return
-    guard.got(holding, [wish for wish in guard.wishes if wish.name not in lost])
-    missing = [wish for wish in guard.wishes if wish.name in lost]
+    guard.got(holding, [wish for wish in guard.wishes if wish.name in kept])
+    missing = [wish for wish in guard.wishes if wish.primitive.kind in _KEPT and wish.name not in kept]
     if missing and not back:
         await _enter(ex, guard, missing, admitted=True)
     else:
@@ -189,7 +195,7 @@ def _made(ex: Execution) -> Guard | None:
     guard = Guard(coordinator_of(ex).place(None, ex.state.run_id), wishes)
     gates = ex.state.gates or {}
     guard.positions, guard.tickets = dict(gates.get("positions", {})), dict(gates.get("tickets", {}))
-    guard.waker = Waker(ex) if ex.may_park else None
+    guard.waker, guard.alive = Waker(ex) if ex.may_park else None, alive(ex)
     return guard
 
 
@@ -197,6 +203,8 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
     hear(ex, ex.state.root, None, 1, guard.place)
     try:
         holding = await coordinator_of(ex).acquire(wishes, guard.asking(admitted=admitted))
+    except EngineClosed:
+        raise
     except BaseException as error:
         if isinstance(error, ContentionError) and comes_back(error) and ex.may_park and _snoozed(ex, guard, error):
             await _kept(ex, guard)
@@ -271,7 +279,7 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
 async def _kept(ex: Execution, guard: Guard) -> None:
     """What the run holds while it waits for the rest."""
     for holding in guard.forget():
-        await _parked(ex, holding, GAP)
+        await _parked(ex, guard, holding, 2 * ex.environment.snooze_delay + GAP)
 
 
 # ---------------------------------------------------------------------- nested reactors
@@ -388,8 +396,8 @@ async def _readmit(
 async def _adopted(ex: Execution, guard: Guard, data: Mapping[str, Any], *, back: bool) -> None:
     """Take up what is still there, and compete anew for what is not."""
     try:
-        holding, lost = await shielded(coordinator_of(ex).adopt(data, guard.asking()))
-        guard.got(holding, [wish for wish in guard.wishes if wish.name not in lost])
+        holding, kept = await shielded(coordinator_of(ex).adopt(data, guard.asking()))
+        guard.got(holding, [wish for wish in guard.wishes if wish.name in kept])
         missing = [] if back else guard.missing()
         if missing:
             asking = guard.asking(admitted=True, undoing=True)
@@ -430,6 +438,22 @@ def _guards(ex: Execution) -> list[Guard]:
     return [scope.guard for scope in ex.state.scopes() if scope.guard is not None and scope.guard.scope is scope]
 
 
+async def mark(ex: Execution, outcome: Outcome[Any]) -> None:
+    """The run has succeeded: its periods are marked before that is kept, so that no crash lets a second one succeed.
+
+    Cancellation: noted with the execution.
+    """
+    guard = ex.state.root.guard
+    for holding in guard.holdings if guard is not None and isinstance(outcome, Success) else ():
+        try:
+            await shielded(holding.mark())
+        except asyncio.CancelledError as error:
+            ex.note_if_cancelled(error)
+        except Exception as error:
+            text = "a period is not marked, and another run may succeed in it"
+            note(logger, logging.WARNING, "hold_not_released", text, run_id=ex.state.run_id, error=error)
+
+
 async def leave(ex: Execution, delay: float) -> None:
     """Keep everything for whoever goes on with the run, ``delay`` seconds from now.
 
@@ -437,10 +461,11 @@ async def leave(ex: Execution, delay: float) -> None:
     """
     for guard in _guards(ex):
         for holding in guard.forget():
-            await _parked(ex, holding, delay + GAP)
+            await _parked(ex, guard, holding, delay + GAP)
 
 
-async def _parked(ex: Execution, holding: Holding, seconds: float) -> None:
+async def _parked(ex: Execution, guard: Guard, holding: Holding, seconds: float) -> None:
+    coordinator_of(ex).listen(guard.place, None)
     try:
         await shielded(holding.park(seconds))
     except asyncio.CancelledError as error:
@@ -454,6 +479,7 @@ async def _parked(ex: Execution, holding: Holding, seconds: float) -> None:
 def abandon(ex: Execution) -> None:
     """Somebody else has the run, and its holds with it."""
     for guard in _guards(ex):
+        coordinator_of(ex).listen(guard.place, None)
         for holding in guard.forget():
             holding.abandon()
 

@@ -229,8 +229,16 @@ class Holding(Protocol):
         """
         ...
 
+    async def mark(self) -> None:
+        """Mark its periods, since it has succeeded; the rest stays held.
+
+        Raises:
+            AioreactorError: the store is away.
+        """
+        ...
+
     async def release(self, ending: Ending) -> None:
-        """Give all of it back; a success marks its periods.
+        """Give all of it back; a success marks its periods, if they are not marked yet.
 
         Cancellation: all of it is done all the same, then it is raised.
         """
@@ -293,7 +301,7 @@ class Coordinator(Protocol):
         ...
 
     async def adopt(self, data: Mapping[str, Any], asking: Asking) -> tuple[Holding, frozenset[str]]:
-        """Go on with what another process held; and the names (see `Wish.name`) of what of it was lost.
+        """Go on with what another process held; and the names (see `Wish.name`) of what of it is held still.
 
         Raises:
             AioreactorError: the store is away.

@@ -17,14 +17,18 @@ from aioreactor import (
     Lock,
     LockUnavailable,
     NotResumable,
+    OrderedLock,
+    OwnershipLost,
     Period,
     RateLimit,
     RateLimited,
     Reactor,
     Retry,
+    Runtime,
     Semaphore,
     Step,
     Success,
+    UnknownRateLimit,
     compose,
     map_each,
     runs,
@@ -734,3 +738,85 @@ async def test_an_element_that_is_refused_fails_its_map(place: Place) -> None:
     assert isinstance(outcome, Failure)
     assert isinstance(outcome.error, LockUnavailable)
     assert [line for line in ledger if line.startswith("undo")] == ["undo:m[0].l2", "undo:m[0].l1"]
+
+
+# ---------------------------------------------------------------------- ends that nobody wished for
+
+
+async def test_a_holder_that_died_is_waited_out(place: Place) -> None:
+    class Waits(Reactor, name="co.AfterDeath"):
+        a = noted(coordination=[Lock("k", ttl=1, wait=20)])
+
+    dying = Runtime(place.settings())
+    await dying.coordinator().enter(Lock("k", ttl=1))
+    await dying.aclose()  # nothing renews its lease any more
+    assert await held("k") == 1
+    assert isinstance(await asyncio.wait_for(Waits.run(), 15), Success)
+    assert ledger == ["do:a"]
+
+
+async def test_a_name_without_limits_is_refused_before_anything(place: Place) -> None:
+    class Named(Reactor, name="co.Named"):
+        a = noted()
+        b = noted([a], coordination=[RateLimit("stripe")])
+
+    with pytest.raises(UnknownRateLimit):
+        await Named.run()
+    assert (ledger, await runs.list()) == ([], ())
+    async with place.another(rate_limits={"stripe": {"second": 100}}):
+        assert isinstance(await Named.run(), Success)
+
+
+async def test_a_run_that_loses_its_store_leaves_its_lock_to_who_goes_on(place: Place) -> None:
+    """Another execution takes the run: the first one stops, and gives nothing back that is the other's now."""
+    gate = Gate()
+    behave["b"] = gate
+    run_id = f"{place.prefix}l"
+    running = asyncio.create_task(Refund.with_options(run_id=run_id).run(order=5))
+    await gate.reached.wait()
+    await place.lapse(run_id)
+    second = Gate()
+    behave["b"] = second
+    sweeping = asyncio.create_task(place.sweep_elsewhere())
+    await second.reached.wait()
+    gate.open.set()
+    with pytest.raises(OwnershipLost):
+        await running
+    assert await held("order:5") == 1
+    second.open.set()
+    assert await sweeping == [run_id]
+    assert ledger == ["do:a", "do:b", "do:b"]
+    assert await held("order:5") == 0
+
+
+async def test_a_run_that_succeeded_has_marked_its_period_when_others_can_know(place: Place) -> None:
+    class Monthly(Reactor, name="co.Monthly", coordination=[Period("m", every="year")]):
+        a = noted()
+
+    calls: list[str] = []
+
+    class Spy:
+        def before_send(self, call: Any) -> None:
+            calls.append(call.name)
+
+        def after_reply(self, call: Any, reply: Any) -> None: ...
+
+    async with place.another(hook=Spy()):
+        assert isinstance(await Monthly.run(), Success)
+    wanted = [name for name in calls if name in {"period_check", "period_mark", "run_close"}]
+    assert wanted == ["period_check", "period_mark", "run_close"]
+
+
+async def test_on_a_nested_use_turns_are_ignored_with_a_warning(place: Place) -> None:
+    class Inner(Reactor, name="co.InTurn", coordination=[OrderedLock("line")]):
+        i1 = noted()
+
+    with pytest.warns(UserWarning, match="its OrderedLock is ignored here"):
+
+        class Outer(Reactor, name="co.OuterTurn", coordination=[OrderedLock("line")]):
+            inner = compose(Inner)
+            own = noted([inner], coordination=[OrderedLock("line")])
+
+    assert isinstance(await Outer.run(), Success)
+    assert ledger == ["do:inner.i1", "do:own"]
+    assert await OrderedLock.peek("line") is None

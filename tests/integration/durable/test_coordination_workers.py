@@ -23,12 +23,13 @@ from aioreactor import (
     Reactor,
     Retry,
     Success,
+    UnknownRateLimit,
     after,
     compose,
     runs,
 )
 from aioreactor.coordination import inspect
-from tests.integration.durable.kit import Gate, Place, behave, ledger, noted
+from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
 from tests.integration.durable.test_background import parked, place, working
 
 __all__ = ["place"]
@@ -209,12 +210,19 @@ async def test_a_lock_that_was_lost_on_the_way_is_competed_for_anew(place: Place
     outcome = await Leaves.run()
     assert len(await force_release("k")) == 1
     async with working(place, snooze_delay=600):
+        seen: list[int] = []
+
+        async def look(ctx: Context) -> None:
+            seen.append(await held("k"))
+
+        behave["b"] = look
         async with Lock("k"):
             await parked_anew(place, outcome.run_id)
             assert ledger == ["do:a"]
         assert await Leaves.with_options(run_id=outcome.run_id).run() == Success("b")
-    assert ledger == ["do:a", "do:b"]
-    await free("k")
+    assert (ledger, seen) == (["do:a", "do:b"], [1])
+    async with asyncio.timeout(5):  # well within the grace of a place in line
+        await free("k")
 
 
 async def parked_anew(place: Place, run_id: str) -> None:
@@ -451,3 +459,83 @@ async def test_a_sweep_gives_signs_of_life_for_who_waits_in_the_queue(place: Pla
     assert after_it.silent_for < before.silent_for + 0.02
     async with working(place):
         assert isinstance(await handle.result(timeout=30), Success)
+
+
+async def test_a_name_without_limits_fails_the_run_in_a_worker_without_a_park(place: Place) -> None:
+    class Named(Reactor, name="cw.Named"):
+        a = noted()
+        b = noted([a], coordination=[RateLimit("stripe")])
+
+    class NamedWhole(Reactor, name="cw.NamedWhole", coordination=[RateLimit("stripe")]):
+        c = noted()
+
+    async with working(place, snooze_delay=600):
+        for handle in (await Named.enqueue(), await NamedWhole.enqueue()):
+            outcome = await handle.result(timeout=30)
+            assert isinstance(outcome, Failure)
+            assert isinstance(outcome.error, UnknownRateLimit)
+            assert outcome.trace.only("park") == ()
+    assert ledger == ["do:a", "undo:a"]
+
+
+async def test_a_worker_that_is_told_to_end_hands_the_lock_on(place: Place) -> None:
+    gate = Gate()
+    behave["b"] = gate
+    async with working(place):
+        handle = await Whole.enqueue()
+        run_id = handle.run_id
+        await gate.reached.wait()
+    assert await held("k") == 1
+    del behave["b"]
+    async with working(place):
+        assert await Whole.with_options(run_id=run_id).run() == Success("b")
+    assert ledger == ["do:a", "do:b", "do:b"]
+    await free("k")
+
+
+async def test_a_rollback_in_a_worker_is_under_the_locks(place: Place) -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def look(ctx: Context) -> None:
+        seen.append((ctx.path, await held("k")))
+
+    behave.update({"b": raises(ValueError("no")), "comp:b": look, "undo:a": look})
+    outcome = await Leaves.run()
+    assert isinstance(outcome, Dispatched)
+    async with working(place):
+        ended = await Leaves.with_options(run_id=outcome.run_id).run()
+    assert isinstance(ended, Failure)
+    assert (seen, ended.rollback_failures) == ([("b", 1), ("a", 1)], [])
+    await free("k")
+
+
+async def test_bodies_are_exclusive_over_two_workers(place: Place) -> None:
+    """Runs that hold a lock as a whole, and runs that hold it in one step, all at once."""
+    now = most = entered = 0
+
+    async def enter(ctx: Context) -> None:
+        nonlocal now, most, entered
+        now, entered = now + 1, entered + 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        if ctx.reactor == "cw.Second":
+            now -= 1
+
+    async def leave(ctx: Context) -> None:
+        nonlocal now
+        if ctx.reactor == "cw.Whole":
+            now -= 1
+        else:
+            await enter(ctx)
+
+    async def first(ctx: Context) -> None:
+        if ctx.reactor == "cw.Whole":
+            await enter(ctx)
+
+    behave.update(a=first, b=leave)
+    async with two_working(place, snooze_delay=30, park_after=0.05):
+        handles = [await kind.enqueue() for _ in range(20) for kind in (Whole, Second)]
+        for handle in handles:
+            assert isinstance(await handle.result(timeout=60), Success)
+    assert (most, entered) == (1, 40)
+    await free("k")
