@@ -221,6 +221,10 @@ class Taking(Base):
         plan, inputs = opened.plan, opened.inputs
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state, row.durability)
+        version = str(plan.options.version or "")
+        if (row.version, row.fingerprint) != (version, plan.fingerprint):
+            note(logger, logging.INFO, "plan_changed", "and still fits", run_id=row.run_id, reactor=plan.name)
+            journal.changed_code(version, plan.fingerprint)
         execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
         execution.state.notes.update(opened.notes)
         execution.state.gates = opened.gates

@@ -33,7 +33,7 @@ Ring = Callable[[int], Awaitable[str]]
 class _Batch:
     """What has happened since the last write began; ``weight`` is what it takes to hold it, in bytes."""
 
-    __slots__ = ("failure", "gates", "state", "status", "steps", "trace", "weight")
+    __slots__ = ("failure", "fingerprint", "gates", "state", "status", "steps", "trace", "version", "weight")
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -42,6 +42,8 @@ class _Batch:
         self.failure: bytes | None = None
         self.state: bytes | None = None
         self.gates: bytes | None = None
+        self.version: str | None = None
+        self.fingerprint: str | None = None
         self.weight = 0
 
     @property
@@ -57,6 +59,8 @@ class _Batch:
             failure=self.failure,
             state=self.state,
             gates=self.gates,
+            version=self.version,
+            fingerprint=self.fingerprint,
         )
 
 
@@ -85,6 +89,7 @@ class RunJournal:
     """
 
     durable = True
+    behind = False
 
     def __init__(
         self,
@@ -261,6 +266,10 @@ class RunJournal:
         Cancellation: nothing happens.
         """
         await self._hold.check()
+
+    def changed_code(self, version: str, fingerprint: str) -> None:
+        """Other code goes on with the run than began it: written with the next checkpoint."""
+        self._batch.version, self._batch.fingerprint = version, fingerprint
 
     def let_go(self) -> None:
         """Keep the lease no longer; what was not closed by now is somebody else's when it ends."""
