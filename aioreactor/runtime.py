@@ -28,7 +28,14 @@ from aioreactor.plan.model import Plan
 from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
-from aioreactor.starting import all_values_of, check_importable, due_ms_of, new_run_id, values_of
+from aioreactor.starting import (
+    all_values_of,
+    check_importable,
+    check_rate_limits,
+    due_ms_of,
+    new_run_id,
+    values_of,
+)
 from aioreactor.trace import RunRecord
 
 
@@ -47,6 +54,7 @@ class Runtime:
         self._durable: DurableRuns | None = None
         self._queue_client: StoreClient | None = None
         self._coordinator: Coordinator | None = None
+        self._keeper: Gatekeeper | None = None
         self.worker_context: Mapping[Any, Any] = {}
         """Inside a worker: what its start-up hook put into arq's ``ctx``; its entries are resources, too."""
 
@@ -63,9 +71,9 @@ class Runtime:
         given = {
             option.name: getattr(self.settings, option.name)
             for option in fields(Environment)
-            if option.name not in {"resource", "limiter", "journal"}
+            if option.name not in {"resource", "limiter", "journal", "coordinator"}
         }
-        return Environment(resource=self.resource, limiter=self._limiter, **given)
+        return Environment(resource=self.resource, limiter=self._limiter, coordinator=self._gatekeeper, **given)
 
     def _limiter(self) -> CapacityLimiter | None:
         if self.settings.max_threads is None:
@@ -99,6 +107,7 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
         coordinator, self._coordinator = self._coordinator, None
+        self._keeper = None
         if coordinator is not None:
             await coordinator.aclose()
         durable, self._durable = self._durable, None
@@ -161,6 +170,7 @@ class Runtime:
         Raises:
             DefinitionError: the plan is not complete, or a resource is missing.
             StoreRequired: something needs a store.
+            UnknownRateLimit: limits are named that are not configured.
         """
         plan = reactor.plan
         if plan.unresolved:
@@ -170,6 +180,8 @@ class Runtime:
             check_importable(plan)
         else:
             self._check_resources(plan)
+            if plan.store_reasons:
+                check_rate_limits(plan, self.settings.rate_limits)
         return plan
 
     def _check_store(self, plan: Plan, options: Mapping[str, Any], *, dispatched: bool) -> None:
@@ -368,6 +380,14 @@ class Runtime:
             )
         return self._coordinator
 
+    def _gatekeeper(self) -> Gatekeeper | None:
+        """The coordinator of runs; None without a store."""
+        if self._keeper is None and self.settings.redis_url is not None:
+            from aioreactor.durable.gatekeeper import Gatekeeper
+
+            self._keeper = Gatekeeper(self.coordinator())
+        return self._keeper
+
     def runs(self, reactor: type[Reactor[Any]] | None) -> Runs:
         """Access to stored runs, of one reactor or of all."""
         return Runs(reactor)
@@ -380,6 +400,7 @@ if TYPE_CHECKING:
     from aioreactor.coordination.alone import Entered
     from aioreactor.coordination.coordinator import Coordinator
     from aioreactor.durable import DurableRuns
+    from aioreactor.durable.gatekeeper import Gatekeeper
     from aioreactor.jobs.queue import JobQueue
     from aioreactor.store.client import StoreClient
 

@@ -34,6 +34,8 @@ class Settings:
     without getting further, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the
     largest value of a step; ``cipher`` encrypts marked fields.
     In a worker, a run of which nothing but waits is left is parked when they last longer than ``park_after``.
+    There, a run or step whose coordination is not to be had is tried again after ``snooze_delay`` if nobody calls it
+    before, and ``snooze_max`` times at most, unless the run has done things already.
     ``rate_limits`` gives limits to the names of `RateLimit`: ``{"stripe": {"second": 3, "minute": 100}}``.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
@@ -65,6 +67,8 @@ class Settings:
     deadline: float | None = None
     max_concurrency: int | None = None
     max_threads: int | None = None
+    snooze_delay: float = 5.0
+    snooze_max: int = 20
     durability: Durability | None = None
     clock: Clock = SYSTEM_CLOCK
 
@@ -73,6 +77,8 @@ class Settings:
             raise ValueError(f"lease_ttl={self.lease_ttl}: the shortest lease is 1 s")
         if self.max_recoveries < 1:
             raise ValueError(f"max_recoveries={self.max_recoveries}: a run may lose its process once at least")
+        if self.snooze_delay <= 0 or self.snooze_max < 1:
+            raise ValueError("snooze_delay is above 0 s, and snooze_max at least 1")
         for name, limits in self.rate_limits.items():
             try:
                 check_limits(limits)
@@ -157,5 +163,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "deadline": float,
     "max_concurrency": int,
     "max_threads": int,
+    "snooze_delay": float,
+    "snooze_max": int,
     "durability": _choice("step", "batched", "exit", "none"),
 }

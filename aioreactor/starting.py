@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aioreactor.definition.primitives import RateLimit
 from aioreactor.engine.arguments import cross_checked, validated, view_of
-from aioreactor.errors import DefinitionError, InputValidationError
+from aioreactor.errors import DefinitionError, InputValidationError, UnknownRateLimit
 from aioreactor.plan.model import Plan
 
 
@@ -46,6 +47,20 @@ def check_importable(plan: Plan) -> None:
             plan.reactor.__qualname__,
             ["it is defined in __main__, where no worker finds it; move it to a module that both import"],
         )
+
+
+def check_rate_limits(plan: Plan, named: Mapping[str, Any]) -> None:
+    """Names of limits have to be configured.
+
+    Raises:
+        UnknownRateLimit: one is not.
+    """
+    declared = [*plan.options.coordination, *(each for node in plan.nodes for each in node.coordination)]
+    for each in declared:
+        if isinstance(each, RateLimit) and each.limits is None and isinstance(each.key, str) and each.key not in named:
+            raise UnknownRateLimit(each.key)
+    for inner in (inner for node in plan.nodes for inner in (node.child, node.element) if inner is not None):
+        check_rate_limits(inner, named)
 
 
 def values_of(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ async def backing(ctx: dict[Any, Any]) -> AsyncIterator[Backing]:
         raise StoreRequired("a worker")
     runtime.worker_context = ctx
     try:
-        yield Backing(runtime.durable, runtime.durable.store)
+        yield Backing(runtime.durable, runtime.durable.swept())
     finally:
         await runtime.aclose()
 

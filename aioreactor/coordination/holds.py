@@ -64,6 +64,19 @@ class Holds:
         for turn in self.turns:
             await turn.check()
 
+    async def mark(self) -> None:
+        """Mark the periods now, since the body has succeeded; everything else stays held.
+
+        Raises:
+            StoreError: A marker could not be written.
+
+        Cancellation: some are marked.
+        """
+        while self.claims:
+            if self.claims[0].first:
+                await periods.mark(self._desk, self.claims[0], self.label)
+            del self.claims[0]
+
     async def release(self, ending: Ending) -> None:
         """Give everything back, the last first; mark the period after a success, and let the line advance.
 
@@ -104,13 +117,17 @@ class Holds:
         """
         await self.stretch(seconds)
         data = self.to_data()
+        self.abandon()
+        return data
+
+    def abandon(self) -> None:
+        """Keep nothing of it here any more, without a word to the store: somebody else goes on with it."""
         for entry in reversed(self.entries):
             if entry.close():
                 self._desk.renewer.drop(entry.lease)
         for turn in self.turns:
             turn.drop()
         self.entries, self.turns = [], []
-        return data
 
     def to_data(self) -> dict[str, Any]:
         """Everything that is needed to go on with it elsewhere, as plain data; without what is lost."""

@@ -7,7 +7,7 @@ entry (a scope's share in a hold) is found by the scopes below it. Bodies that e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -37,11 +37,12 @@ class Scope:
         self.turns: list[str] = []
 
     def find(self, kind: str, key: str) -> Entry | None:
-        """The innermost entry of this scope, or of one around it."""
+        """The innermost entry of this scope, or of one around it; what is known to be lost is not held."""
         scope: Scope | None = self
         while scope is not None:
             for entry in reversed(scope.entries):
-                if entry.lease.slot.key == key and entry.lease.slot.kind == kind:
+                lease = entry.lease
+                if lease.slot.key == key and lease.slot.kind == kind and lease.error is None:
                     return entry
             scope = scope.parent
         return None
@@ -66,10 +67,11 @@ class Scope:
 class LocalTurn:
     """Bodies under one entry, one at a time, first come first served."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_lock", "_told")
 
     def __init__(self) -> None:
         self._lock: asyncio.Lock | None = None  # most entries are never entered again
+        self._told: list[Callable[[], None]] = []
 
     @property
     def taken(self) -> bool:
@@ -91,10 +93,17 @@ class LocalTurn:
             return False
         return True
 
+    def call_back(self, callback: Callable[[], None]) -> None:
+        """Call once, when a body has left: for one that was refused, and does not wait."""
+        self._told.append(callback)
+
     def give(self) -> None:
         """Let the next one in."""
         assert self._lock is not None
         self._lock.release()
+        told, self._told = self._told, []
+        for callback in told:
+            callback()
 
 
 _current: ContextVar[Scope | None] = ContextVar("aioreactor_scope", default=None)

@@ -288,6 +288,8 @@ async def enter(
             lease = await take(desk, slot, scope, wait=wait, label=label, began=began, parking=parking)
             return Entry(lease, scope, None, on_lost)
         if not await outer.turn.take(began + wait - time.monotonic()):
+            if parking is not None:
+                outer.turn.call_back(parking.wake)
             raise slot.unavailable()
         if outer.is_open:
             return Entry(outer.lease, scope, outer, on_lost)

@@ -81,12 +81,13 @@ class Anew(Control):
         plan, row = opened.plan, record.row
         check_importable(plan)
         options = {"tags": row.tags, "queue": row.queue, "durability": row.durability}
-        new = self._new(plan, row.inputs, options)
+        gates = await self._in_line(plan, new_id, opened.inputs, {})
+        new = self._new(plan, row.inputs, options, gates=gates)
         new = msgspec.structs.replace(new, parent=row.run_id, steps=steps, state=row.state)
-        await self._created(new_id, new)
+        await self._written(new_id, new)
         return plan.name
 
-    async def _created(self, new_id: str, new: NewRun) -> None:
+    async def _written(self, new_id: str, new: NewRun) -> None:
         await self.store.create(new_id, new)
         await self.ring(new_id, new.queue)
 

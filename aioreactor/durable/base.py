@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioreactor.durable.correlating import RunCorrelations
+from aioreactor.durable.gatekeeper import Gatekeeper
+from aioreactor.durable.lines import BeatingStore
 from aioreactor.durable.requests import Ears, RunMailbox
 from aioreactor.engine import orders
 from aioreactor.engine.ports import Detached, Environment
@@ -132,6 +134,11 @@ class Base:
             await keeper.aclose()
         await self.store.aclose()
         await self.client.aclose()
+
+    def swept(self) -> RunStore | BeatingStore:
+        """The store as a sweeper is to see it."""
+        keeper = self.environment.coordinator()
+        return BeatingStore(self.store, keeper) if isinstance(keeper, Gatekeeper) else self.store
 
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)

@@ -28,6 +28,13 @@ class Opened:
     entries: list[RawEntry]
     fate: Fate | None
     notes: dict[str, Any]
+    gates: dict[str, Any] | None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing of the run has been executed: it came no further than its gates."""
+        admitted = self.gates is not None and "holds" in self.gates
+        return bool(self.plan.options.coordination) and not admitted and not self.images and self.fate is None
 
 
 def check_fits(plan: Plan, run_id: str, images: Mapping[str, Image]) -> None:

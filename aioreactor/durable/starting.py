@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from aioreactor.durable.base import despite_cancel
+from aioreactor.durable.base import despite_cancel, logger
+from aioreactor.durable.lines import assigned, lines_of, resigned
 from aioreactor.durable.reading import AT_REST, Reading
 from aioreactor.engine import reporting
-from aioreactor.errors import IdempotencyConflict, SerializationError
+from aioreactor.errors import ContentionError, IdempotencyConflict, SerializationError
+from aioreactor.logs import note
 from aioreactor.plan.model import Plan
-from aioreactor.results import Outcome
+from aioreactor.results import Dispatched, Outcome
+from aioreactor.store.claim import Claim
+from aioreactor.store.errors import StoreError
 from aioreactor.store.keys import run_id_for_key
-from aioreactor.store.records import TERMINAL, Exists, NewRun
-from aioreactor.trace import Status
+from aioreactor.store.plan_codec import PlanCodec
+from aioreactor.store.records import TERMINAL, Changes, Exists, NewRun
+from aioreactor.trace import RunRecord, Status
 
+R = TypeVar("R")
 _REPLACEABLE: frozenset[Status] = TERMINAL
 
 
@@ -36,6 +43,7 @@ class Starting(Reading):
         Raises:
             IdempotencyConflict: it exists with other inputs (or at all, with ``on_conflict="reject"``).
             OwnershipLost: another execution took the run over.
+            ContentionError: its own gates do not let it in, and it is not to be enqueued then; nothing has run.
             StoreError: the store is away; nothing has run.
 
         Cancellation: as `Reactor.run`; one that attached gives up only its wait.
@@ -46,10 +54,11 @@ class Starting(Reading):
             encoded = codec.inputs(plan, inputs)
         except SerializationError as error:
             return reporting.refused(plan, run_id, error, inputs)
-        new = self._new(plan, encoded, options)
+        gates = await self._in_line(plan, run_id, inputs, options)
+        new = self._new(plan, encoded, options, gates=gates)
         replace = _REPLACEABLE if options.get("on_conflict") == "replace" else ()
         creating = self.store.create(run_id, new, hold_ms=self._ttl_ms(), replace=replace)
-        created, cancelled = await despite_cancel(creating)
+        created, cancelled = await despite_cancel(self._created(creating, run_id, gates))
         if isinstance(created, Exists):
             if cancelled is not None:
                 raise cancelled
@@ -57,13 +66,77 @@ class Starting(Reading):
         assert created.claim is not None
         codec.ahead = created.created_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue, asked=new.durability)
-        execution.awaits_trigger = plan.background is not None
+        execution.awaits_trigger, execution.state.gates = plan.background is not None, gates
         execution.park_timers_after = self.settings.park_after
         if cancelled is not None:
             execution.note_cancel(cancelled)
-        return await self._executing(created.claim, journal, new.queue, execution.run(view, inputs))
+        try:
+            return await self._executing(created.claim, journal, new.queue, execution.run(view, inputs))
+        except BaseException as error:
+            if execution.refused is not error:
+                raise
+            return await self._refused(plan, run_id, created.claim, new.queue, error)
 
-    def _new(self, plan: Plan, inputs: bytes, options: Mapping[str, Any], due_ms: int = 0) -> NewRun:
+    async def _refused(self, plan: Plan, run_id: str, claim: Claim, queue: str, error: BaseException) -> Outcome[Any]:
+        """The gates of a run do not let it in here: leave it to a worker where that is asked for, else forget it.
+
+        Raises:
+            BaseException: ``error``; there is no such run any more.
+        """
+        if isinstance(error, ContentionError) and plan.options.on_contention == "enqueue":
+            _, cancelled = await despite_cancel(self.store.release(claim, Changes(status="pending")))
+            job_id = await self.ring(run_id, queue)
+            if cancelled is not None:
+                raise cancelled
+            return Dispatched(job_id, _record=RunRecord(run_id, plan.name, "pending"))
+        try:
+            if claim.open:
+                await despite_cancel(self.store.delete(run_id, force=True))
+        except StoreError as away:
+            note(logger, logging.WARNING, "run_swept_later", str(away), run_id=run_id)
+        raise error
+
+    async def _in_line(
+        self, plan: Plan, run_id: str, inputs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Positions in the lines of a run that is about to be created; one that exists has its own.
+
+        Raises:
+            StoreError: the store is away.
+
+        Cancellation: some may have been handed out; they are passed over later.
+        """
+        lines, coordinator = lines_of(plan, inputs), self.environment.coordinator()
+        if not lines or coordinator is None:
+            return None
+        if run_id_of(plan, options) is not None:
+            row = await self.store.peek(run_id)
+            if row is not None and not (options.get("on_conflict") == "replace" and row.ended):
+                return None
+        return await assigned(coordinator, lines, run_id)
+
+    async def _created(self, creating: Awaitable[R], run_id: str, gates: Mapping[str, Any] | None) -> R:
+        """Wait for a run to be created; without it, its positions are given up.
+
+        Cancellation: it was created, or not.
+        """
+        try:
+            return await creating
+        except StoreError:
+            coordinator = self.environment.coordinator()
+            if gates is not None and coordinator is not None:
+                await resigned(coordinator, gates, run_id)
+            raise
+
+    def _new(
+        self,
+        plan: Plan,
+        inputs: bytes,
+        options: Mapping[str, Any],
+        due_ms: int = 0,
+        *,
+        gates: Mapping[str, Any] | None = None,
+    ) -> NewRun:
         deadline = plan.options.deadline if plan.options.deadline is not None else self.environment.deadline
         return NewRun(
             reactor=plan.name,
@@ -75,6 +148,7 @@ class Starting(Reading):
             tags=tuple(options.get("tags") or ()),
             durability=options.get("durability") or "",
             queue=options.get("queue") or plan.options.queue or self.settings.queue or "",
+            gates=b"" if gates is None else PlanCodec().gates(gates),
         )
 
     async def _attach(
@@ -107,9 +181,11 @@ class Starting(Reading):
 
         Cancellation: it was created, or not; if it was, the sweeper rings for it.
         """
-        new = self._new(plan, self._codec().inputs(plan, inputs), options, due_ms)
+        encoded = self._codec().inputs(plan, inputs)
+        gates = await self._in_line(plan, run_id, inputs, options)
+        new = self._new(plan, encoded, options, due_ms, gates=gates)
         replace = _REPLACEABLE if options.get("on_conflict") == "replace" else ()
-        created = await self.store.create(run_id, new, replace=replace)
+        created = await self._created(self.store.create(run_id, new, replace=replace), run_id, gates)
         if isinstance(created, Exists):
             await self._check_same(plan, run_id, created, options.get("idempotency_key") or run_id, options)
             return False
@@ -126,12 +202,15 @@ class Starting(Reading):
 
         Cancellation: some were created; the sweeper rings for them.
         """
-        codec, found = self._codec(), []
-        for place, (run_id, inputs) in enumerate(runs):
+        codec, encoded = self._codec(), []
+        for place, (_, inputs) in enumerate(runs):
             try:
-                encoded = codec.inputs(plan, inputs)
+                encoded.append(codec.inputs(plan, inputs))
             except SerializationError as error:
                 error.add_note(f"in the inputs at index {place}")
                 raise
-            found.append((run_id, self._new(plan, encoded, options, due_ms)))
+        found = []
+        for (run_id, inputs), blob in zip(runs, encoded, strict=True):
+            gates = await self._in_line(plan, run_id, inputs, options)  # one after the other: that is the order
+            found.append((run_id, self._new(plan, blob, options, due_ms, gates=gates)))
         await self.store.create_many(found)

@@ -13,12 +13,15 @@ from aioreactor.durable.fits import Opened, check_fits
 from aioreactor.durable.requests import RunMailbox
 from aioreactor.engine import orders
 from aioreactor.engine.arguments import view_of
+from aioreactor.engine.guarding import Guard, taken_again
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.recovery import restoring
 from aioreactor.engine.scheduler import Execution
 from aioreactor.engine.snapshot import Restorer
 from aioreactor.engine.state import RunState
 from aioreactor.errors import (
+    ArgumentError,
+    ContentionError,
     DefinitionError,
     NotResumable,
     OwnershipLost,
@@ -128,19 +131,27 @@ class Taking(Base):
 
         Raises:
             RunNotFound: there is no such run.
-            NotResumable: it is executed, and was for `UNDO_WAITS` seconds; or it has not ended.
+            NotResumable: it is executed, and was for `UNDO_WAITS` seconds; it has not ended; or what it is to hold
+                meanwhile cannot be had.
             UnknownReactor, PlanChanged, SerializationError, DefinitionError: it cannot be undone by this code, and
                 is left as it is.
         """
         record = await self._read(run_id)
-        self._opened(record)
+        opened = self._opened(record)
         if record.row.status == "rolling_back":
             raise NotResumable(run_id, "rolling_back", "rollback in progress")
         if record.row.lease_left_ms:
             with contextlib.suppress(TimeoutError):
                 await self.store.wait_done(run_id, UNDO_WAITS, until=_UNDOABLE)
+        guard = await self._taken_again(opened, record)
         taking = self.store.take(run_id, _UNDOABLE, ttl_ms=self._ttl_ms(), status="rolling_back")
-        claim, cancelled = await despite_cancel(taking)
+        try:
+            claim, cancelled = await despite_cancel(taking)
+        except BaseException:
+            await _let_go(guard)
+            raise
+        if not isinstance(claim, Claim):
+            await _let_go(guard)
         if isinstance(claim, Missing):
             raise RunNotFound(run_id)
         if isinstance(claim, Held):
@@ -148,7 +159,26 @@ class Taking(Base):
         if isinstance(claim, Refused):
             text = "rollback in progress" if claim.status == "rolling_back" else "it has not ended"
             raise NotResumable(run_id, claim.status, text)
-        return await self._resume(claim, Fate("cancelled"), cancelled)
+        try:
+            return await self._resume(claim, Fate("cancelled"), cancelled, guard=guard)
+        finally:
+            await _let_go(guard)  # unless it was given back with the run
+
+    async def _taken_again(self, opened: Opened, record: StoredRun) -> Guard | None:
+        """The locks of a run that has ended, for its undo.
+
+        Raises:
+            NotResumable: they cannot be had.
+        """
+        plan, row = opened.plan, record.row
+        coordinator = self.environment.coordinator()
+        if coordinator is None or not plan.options.coordination or row.status not in _UNDOABLE:
+            return None
+        view = view_of(plan, opened.inputs, self._resources(plan))
+        try:
+            return await taken_again(coordinator, plan, view, row.run_id)
+        except (ContentionError, ArgumentError) as error:
+            raise NotResumable(row.run_id, row.status, f"its undo is to hold what the run held: {error}") from error
 
     def _opened(self, record: StoredRun, *, needs_resources: bool = True) -> Opened:
         """A record, decoded by the code that is here.
@@ -164,7 +194,12 @@ class Taking(Base):
         check_fits(plan, row.run_id, images)
         entries = [codec.entry_back(data) for data in record.trace]
         fate = codec.fate_back(row.failure) if row.failure else None
-        opened = Opened(plan, codec.inputs_back(plan, row.inputs), images, entries, fate, codec.notes_back(row.state))
+        inputs, notes, gates = (
+            codec.inputs_back(plan, row.inputs),
+            codec.notes_back(row.state),
+            codec.gates_back(row.gates),
+        )
+        opened = Opened(plan, inputs, images, entries, fate, notes, gates)
         Restorer(RunState(plan, row.run_id, time.time), images, codec, failing=True).restore()  # all values can be read
         for _, name, annotation in plan.resource_needs if needs_resources else ():
             self.environment.resource(name, annotation)
@@ -181,6 +216,7 @@ class Taking(Base):
         *,
         park_after: float | None = None,
         awaits_trigger: bool = False,
+        guard: Guard | None = None,
     ) -> Outcome[Any]:
         try:
             record, cancelled_now = await despite_cancel(self.store.load(claim))
@@ -210,10 +246,14 @@ class Taking(Base):
         if (row.version, row.fingerprint) != (version, plan.fingerprint):
             note(logger, logging.INFO, "plan_changed", "and still fits", run_id=row.run_id, reactor=plan.name)
             journal.changed_code(version, plan.fingerprint)
-        execution.doom, execution.park_after = doom, park_after
+        execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
         execution.state.notes.update(opened.notes)
+        execution.state.gates = opened.gates
+        if guard is not None:
+            execution.state.gates = {"holds": guard.to_data()}
+            guard.enter(execution, execution.state.root, execution.base)
         if row.deadline_ms is not None:
             execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
         execution.state.root.view = view = view_of(plan, inputs, self._resources(plan))
@@ -221,12 +261,14 @@ class Taking(Base):
             self._hand_over(execution, record, plan, codec)
         if cancelled is not None:
             execution.note_cancel(cancelled)
-        fresh = claim.fence == 1  # nobody has executed it before
+        fresh = claim.fence == 1 or opened.is_fresh  # nobody has executed it before
         if fresh and fate is None and not opened.images:
+            execution.state.adopt_trace(opened.entries)
             return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
-        fate = fate or opened.fate
-        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=row.was_quiet or fresh)
-        return await self._executing(claim, journal, row.queue, execution.resume(inputs, restore))
+        fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
+        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
+        resuming = execution.resume(inputs, restore, back=fate is not None or doom is not None)
+        return await self._executing(claim, journal, row.queue, resuming)
 
     def _hand_over(self, execution: Execution, record: StoredRun, plan: Plan, codec: PlanCodec) -> None:
         """What others want of the run and nobody has done: the first thing that is done, with a cancel before all."""
@@ -260,3 +302,12 @@ class Taking(Base):
         rows = await self.store.stalled(limit)
         await self.store.repair(limit)
         return [row.run_id for row in rows]
+
+
+async def _let_go(guard: Guard | None) -> None:
+    """Give back what an undo holds.
+
+    Cancellation: all of it is given back all the same, then it is raised.
+    """
+    for holding in guard.forget() if guard is not None else ():
+        await holding.release("halt")

@@ -1,4 +1,4 @@
-"""One attempt of a step: resolve → validate → run → check → record.
+"""One attempt of a step: resolve → validate → pass its gates → run → check → record.
 
 The common case, an ``async def`` whose arguments are inputs and results as they are, takes no detour.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anyio import CancelScope
 
-from aioreactor.engine import events, reporting
+from aioreactor.engine import events, gating, reporting
 from aioreactor.engine.arguments import FATAL, Frame, checked, cross_checked, resolve, split, validated
 from aioreactor.engine.drive import EngineClosed, in_thread, resume, run_in
 from aioreactor.engine.scope import Failed, Scope
@@ -36,6 +36,7 @@ from aioreactor.plan.model import Arg, PlanNode, Source
 from aioreactor.results import Failure, Halt, Skipped
 
 if TYPE_CHECKING:
+    from aioreactor.engine.gating import Gate, Waker
     from aioreactor.engine.scheduler import Execution
 
 _NO_KEYWORDS: dict[str, Any] = {}
@@ -44,17 +45,20 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The attempt failed and is to be repeated after ``delay`` seconds."""
+    """The attempt failed, or was refused by its gates, and is to be repeated after ``delay`` seconds."""
 
     scope: Scope
     index: int
     delay: float
+    waits_for: str = ""
+    """What it was refused, if it was."""
+    waker: Waker | None = None
 
 
 class Prepared:
     """What can be worked out once per node. ``fast`` lists, per parameter, whether it is an input, and its key."""
 
-    __slots__ = ("direct", "fast", "fn", "is_async", "made", "recorded", "scoped")
+    __slots__ = ("direct", "fast", "fn", "gated", "is_async", "made", "recorded", "scoped")
 
     def __init__(self, node: PlanNode) -> None:
         assert node.body is not None
@@ -70,9 +74,10 @@ class Prepared:
         )
         calls = [call for call in (node.undo, node.compensate) if call is not None]
         asked = any(arg.source is Source.ARGUMENT for call in calls for arg in call.args)
-        self.recorded = bool(calls) and (asked or node.step_class is not None)
+        self.gated = bool(node.coordination)
+        self.recorded = bool(calls) and (asked or node.step_class is not None or (self.gated and not plain))
         self.made = _made_in(node) if self.recorded else ()
-        self.scoped = node.timeout is not None or bool(node.coordination)
+        self.scoped = node.timeout is not None or self.gated
         native = isinstance(self.fn, FunctionType) and bool(self.fn.__code__.co_flags & CO_COROUTINE)
         self.direct = native and not self.scoped
 
@@ -106,24 +111,29 @@ class Bound(NamedTuple):
     keywords: dict[str, Any]
 
 
-async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
-    """Make one attempt and tell the run state what came of it.
+async def run_step(ex: Execution, scope: Scope, index: int, gate: Gate | None = None) -> Readies | Later:
+    """Make one attempt and tell the run state what came of it. ``gate``: it has passed its gates already.
 
     Cancellation: a real one is noted with the execution and does not come out of here.
     """
     node = scope.plan.nodes[index]
     prepared: Prepared = node.prepared or prepared_of(node)
     number = scope.attempts.get(index, 0) + 1 if scope.attempts else 1
+    given: Any
     try:
-        if prepared.fast is not None:
+        if gate is not None:
+            owner, given, keywords = gate.bound
+        elif prepared.fast is not None:
             origin = scope.origin
             inputs, results = origin.inputs, origin.results
-            given: Any = [inputs[key] if is_input else results[key] for is_input, key in prepared.fast]
+            given = [inputs[key] if is_input else results[key] for is_input, key in prepared.fast]
             owner, keywords = scope.view, _NO_KEYWORDS
         else:
             owner, given, keywords = bind(ex, scope, index, node, prepared, number)
     except (ArgumentError, InputValidationError, DefinitionError) as error:
         return await ended(ex, scope, index, number, error, started=False, retry=False)
+    if prepared.gated and gate is None:
+        return await gating.gated(ex, scope, index, number, Bound(owner, given, keywords))
     hooks = scope.hooks
     if hooks is not None:
         await ex.tell(scope, "on_step_start", events.StepStarted, index, number)
@@ -145,7 +155,7 @@ async def run_step(ex: Execution, scope: Scope, index: int) -> Readies | Later:
             else:
                 value = await resume(body, context, yielded)
         else:
-            value = await enter(ex, scope, index, node, prepared, Bound(owner, given, keywords))
+            value = await enter(ex, scope, index, node, prepared, Bound(owner, given, keywords), gate)
     except EngineClosed:
         raise
     except BaseException as error:
@@ -215,17 +225,30 @@ def instance_of(ex: Execution, node: PlanNode, values: Mapping[str, Any]) -> Any
 # ---------------------------------------------------------------------- run
 
 
-async def enter(ex: Execution, scope: Scope, index: int, node: PlanNode, prepared: Prepared, bound: Bound) -> Any:
+async def enter(
+    ex: Execution,
+    scope: Scope,
+    index: int,
+    node: PlanNode,
+    prepared: Prepared,
+    bound: Bound,
+    gate: Gate | None = None,
+) -> Any:
     """Run the body in a context of its own, under its timeout; give what it returned.
 
     Raises:
         StepTimeout: it took too long, and was cancelled.
         CutShort: the engine cancelled it.
+        LeaseLost: what it held was lost, and so it was cancelled.
         BaseException: whatever it raises itself.
 
     Cancellation: goes to the body.
     """
-    context = ex.base.copy()
+    if gate is not None:
+        await gate.checked()
+    context = (ex.base if scope.guard is None else scope.guard.base).copy()
+    if gate is not None:
+        gating.coordinator_of(ex).settle(context, gate.place)
     if prepared.is_async:
         body = context.run(prepared.fn, bound.owner, *bound.positional, **bound.keywords)
     else:
@@ -233,7 +256,7 @@ async def enter(ex: Execution, scope: Scope, index: int, node: PlanNode, prepare
         grace = ex.span(scope, "settle_timeout")
         body = in_thread(call, limiter=ex.environment.limiter(), grace=grace, name=scope.path_of(index))
     if prepared.scoped or scope.parent is not None:
-        return await _within(ex, scope, index, node.timeout, run_in(context, body))
+        return await _within(ex, scope, index, node.timeout, run_in(context, body), gate)
     return await run_in(context, body)
 
 
@@ -245,9 +268,11 @@ class CutShort(BaseException):
         super().__init__(reason)
 
 
-async def _within(ex: Execution, scope: Scope, index: int, timeout: float | None, body: Any) -> Any:
+async def _within(ex: Execution, scope: Scope, index: int, timeout: float | None, body: Any, gate: Gate | None) -> Any:
     limit = CancelScope() if timeout is None else CancelScope(deadline=asyncio.get_running_loop().time() + timeout)
     ex.bodies[limit] = scope
+    if gate is not None:
+        gate.limit = limit
     value = _MISSING
     cause: BaseException | None = None
     try:
@@ -261,9 +286,13 @@ async def _within(ex: Execution, scope: Scope, index: int, timeout: float | None
         cause = error
     finally:
         del ex.bodies[limit]
+        if gate is not None:
+            gate.limit = None
     if not limit.cancel_called:
         return value
     reason = ex.cutting.pop(limit, None)
+    if reason is None and gate is not None and gate.lost is not None:
+        raise gate.lost from cause
     if reason is None:
         assert timeout is not None
         raise StepTimeout(scope.path_of(index), timeout) from cause

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio import lowlevel
 
-from aioreactor.engine import events, pausing, rollback
+from aioreactor.engine import events, guarding, pausing, rollback
 from aioreactor.engine.leaving import Leaving, pause
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
-from aioreactor.errors import StepCancelled
+from aioreactor.errors import OwnershipLost, StepCancelled
 from aioreactor.results import Dispatched, Failure, Halt, Outcome, Paused, Success
 from aioreactor.trace import Status
 
 if TYPE_CHECKING:
+    from aioreactor.engine.gating import Waker
     from aioreactor.engine.scheduler import Execution
 
 R = TypeVar("R")
@@ -34,11 +35,15 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     """
     state = ex.state
     clean = state.completed and ex.cancelled is None and ex.interrupted is None and state.root.failure is None
-    if clean and state.root.hooks is None and not ex.journal.durable:
+    if clean and state.root.hooks is None and not ex.journal.durable and state.root.guard is None:
         return Success(state.root.value(), _record=record_of(ex, "completed"))
     if ex.lost is None:
         ex.outcome = await ex.shielded(_conclude(ex))
     if ex.lost is not None:
+        if isinstance(ex.lost, OwnershipLost):
+            guarding.abandon(ex)
+        else:
+            await guarding.leave(ex, 0.0)
         if ex.cancelled is not None:
             await _let_cancel_go_on(ex, None)
         raise ex.lost
@@ -88,7 +93,8 @@ async def _settle_fate(ex: Execution) -> Outcome[Any]:
         return await _cancelled(ex)
     if state.halt is not None:
         return await _halted(ex)
-    if not state.completed and (ex.leaving is not None or ex.open_nodes):
+    unfinished = not (state.completed and state.admitted)
+    if unfinished and (ex.leaving is not None or ex.open_nodes):
         leaving = ex.leaving or pause(ex)
         return await (_paused(ex, leaving) if leaving.kind == "pause" else _left(ex, leaving))
     return Success(state.root.value(), _record=record_of(ex, "completed"))
@@ -131,7 +137,11 @@ async def _halted(ex: Execution) -> Outcome[Any]:
 async def _left(ex: Execution, leaving: Leaving) -> Dispatched:
     ex.state.log(leaving.kind, leaving.path, 1, leaving.waits_for)
     delay = max(0.0, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
+    await guarding.leave(ex, delay)
     job_id = await ex.part(delay, leaving.waits_for)
+    ex.parted = True
+    if any(waker.woken for waker in _wakers(ex)):
+        ex.journal.rouse()  # it was called while it was being left
     await ex.sent()
     if ex.lost is None and leaving.kind == "hand_off":
         await ex.tell(ex.state.root, "on_run_hand_off", events.RunHandedOff, job_id=job_id)
@@ -144,9 +154,15 @@ async def _paused(ex: Execution, leaving: Leaving) -> Paused:
     """Nothing can go on before somebody answers, or the first deadline passes."""
     found = pausing.shown(ex)
     delay = max(0.001, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
+    await guarding.pause(ex)
     await ex.part(delay, leaving.waits_for, "paused")
     await ex.sent()
     return Paused(found, _record=record_of(ex, "paused"))
+
+
+def _wakers(ex: Execution) -> list[Waker]:
+    parked = [each.waker for scope in ex.state.scopes() for each in (scope.parks or {}).values()]
+    return [waker for waker in (*parked, ex.root_waker) if waker is not None]
 
 
 def _aborted(ex: Execution, reason: str) -> Failure:
@@ -172,10 +188,12 @@ def cancelled_outcome(ex: Execution) -> Failure:
 
 async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
     if ex.state.recording:
+        await guarding.mark(ex, outcome)
         await ex.close(outcome)
     await ex.sent()
     if ex.lost is not None:
         return  # it has not ended for anybody else
+    await guarding.finish(ex, outcome)
     duration = ex.since(ex.began_at)
     root = ex.state.root
     await ex.tell(root, "on_run_finish", events.RunFinished, outcome=outcome, status=outcome.status, duration=duration)

@@ -103,6 +103,46 @@ class StepCancelled(Event, frozen=True, kw_only=True):
     duration: float
 
 
+class StepParked(Event, frozen=True, kw_only=True):
+    """``on_step_park``: a worker's step waits for ``waits_for``, and is tried again in ``delay`` seconds at most."""
+
+    delay: float
+    waits_for: str
+
+
+class HoldAcquired(Event, frozen=True, kw_only=True):
+    """``on_hold_acquired``: ``kind`` and ``key`` of a primitive, by ``scope``, after ``waited`` seconds."""
+
+    kind: str
+    key: str
+    scope: str
+    waited: float
+
+
+class HoldContended(Event, frozen=True, kw_only=True):
+    """``on_hold_contended``: somebody else has it; ``scope`` waits, or is refused."""
+
+    kind: str
+    key: str
+    scope: str
+
+
+class HoldReleased(Event, frozen=True, kw_only=True):
+    """``on_hold_released``: ``scope`` gave it back."""
+
+    kind: str
+    key: str
+    scope: str
+
+
+class HoldLost(Event, frozen=True, kw_only=True):
+    """``on_hold_lost``: ``scope`` does not hold it any more, and did not give it back."""
+
+    kind: str
+    key: str
+    scope: str
+
+
 class RollbackStarted(Event, frozen=True, kw_only=True):
     """``on_rollback_start``: of the run, or of a composed child or an element that failed (``path``)."""
 

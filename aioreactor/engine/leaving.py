@@ -87,7 +87,8 @@ def _park(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | None:
     path = later.scope.path_of(later.index)
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due))
     what = f"timer {path!r}" if is_timer else f"the next attempt of step {path!r}"
-    return Leaving("park", path, min(due, _earliest(ex) or due), f"{what}, due {moment}")
+    text = later.waits_for or f"{what}, due {moment}"
+    return Leaving("park", path, min(due, _earliest(ex) or due), text)
 
 
 def _earliest(ex: Execution) -> float | None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope
 
 from aioreactor.definition.markers import Page
-from aioreactor.engine import reporting
+from aioreactor.engine import guarding, reporting
 from aioreactor.engine.arguments import FATAL, Frame, resolve, split, value_of
 from aioreactor.engine.attempt import Later, ended, keep, unawaited
 from aioreactor.engine.drive import in_thread, run_in
 from aioreactor.engine.nesting import REFUSALS, adopt, child_inputs
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
-from aioreactor.errors import ArgumentError
+from aioreactor.errors import AioreactorError, ArgumentError
 from aioreactor.failures import describe
 from aioreactor.map_results import MapResults
 from aioreactor.plan.model import Arg, Call
@@ -204,7 +204,10 @@ async def _take_all(ex: Execution, run: MapRun, take: Take) -> None:
         item = await take()
         if run.stopped or ex.leaving is not None:
             return  # the item is taken again by who goes on with the run
-        await _start_element(ex, run, item)
+        if ex.coordinator is None or not guarding.declared_by(run.scope, run.index):
+            await _start_element(ex, run, item)
+        elif not await _start_guarded(ex, run, item):
+            return  # as above
 
 
 async def _nothing_to_close() -> None:
@@ -239,7 +242,33 @@ def _source_failed(ex: Execution, run: MapRun, error: BaseException) -> Readies:
     return ex.state.source_failed(run, Failed(raised, run.scope, run.index))
 
 
-async def _start_element(ex: Execution, run: MapRun, item: Any) -> None:
+async def _start_guarded(ex: Execution, run: MapRun, item: Any) -> bool:
+    """Pass the gates of an element, then start it; False if it is not to start any more.
+
+    One after the other: who waits at the gates holds up those after it.
+    """
+    owner = f"{run.plan.reactor.__qualname__} in '{run.path}[{run.opened}]'"
+    try:
+        view, _ = child_inputs(ex, Frame(ex, run.scope, run.index, item=item), run.node.args, run.plan, owner)
+    except REFUSALS:
+        await _start_element(ex, run, item)  # which is refused, for the same reason
+        return True
+    try:
+        guard = await guarding.element_passed(ex, run, view)
+    except (AioreactorError, ValueError) as error:
+        _refuse_element(ex, ex.state.open_element(run, item), error)
+        return True
+    if guard is not None:
+        await _start_element(ex, run, item, guard)
+    return guard is not None
+
+
+def _refuse_element(ex: Execution, element: Scope, error: BaseException) -> None:
+    ex.state.log("failure", element.path, 1, ex.scrub(describe(error)))
+    ex.start_all(ex.state.element_refused(element, Failed(error, element, None)))
+
+
+async def _start_element(ex: Execution, run: MapRun, item: Any, guard: guarding.Guard | None = None) -> None:
     element = ex.state.open_element(run, item)
     if run.plan.element:
         await _begin_element(ex, element)
@@ -249,9 +278,10 @@ async def _start_element(ex: Execution, run: MapRun, item: Any) -> None:
     try:
         element.view, element.inputs = child_inputs(ex, frame, run.node.args, run.plan, owner)
     except REFUSALS as error:
-        ex.state.log("failure", element.path, 1, ex.scrub(describe(error)))
-        ex.start_all(ex.state.element_refused(element, Failed(error, element, None)))
+        _refuse_element(ex, element, error)
         return
+    if guard is not None:
+        guard.enter(ex, element, ex.base.copy())
     adopt(ex, element, run.plan)
     await _begin_element(ex, element)
 

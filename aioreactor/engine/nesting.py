@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioreactor.engine import guarding
 from aioreactor.engine.arguments import Frame, cross_checked, resolve, validated, view_of
 from aioreactor.engine.attempt import Later, ended
+from aioreactor.engine.gating import Barred
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError, DefinitionError, InputValidationError
@@ -47,7 +49,14 @@ async def run_child(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         view, inputs = child_inputs(ex, Frame(ex, scope, index), node.args, plan, owner)
     except REFUSALS as error:
         return await ended(ex, scope, index, 1, error, started=False, retry=False)
+    guard: Any = None
+    if ex.coordinator is not None:
+        guard = await guarding.child_passed(ex, scope, index, view)
+        if isinstance(guard, Barred):
+            return guard.then
     ready = ex.state.open_child(scope, index, view, inputs)
+    if guard is not None and scope.children:
+        guard.enter(ex, scope.children[index], ex.base.copy())
     adopt(ex, scope.children[index] if scope.children else None, plan)
     if ex.state.recording:
         await ex.save()  # after a crash the child has to be known, in case one of its bodies was in flight

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from aioreactor.definition.policies import as_tuple
 from aioreactor.engine.arguments import cross_checked
 from aioreactor.engine.drive import in_thread, run_in
+from aioreactor.engine.gating import wishes_of
+from aioreactor.engine.ports import Asking, Coordinator, Ending, PeriodTaken, Wish
 from aioreactor.engine.signals import signal_in
-from aioreactor.errors import InputValidationError, StepTimeout, StoreRequired
+from aioreactor.errors import InputValidationError, LeaseLost, StepTimeout, StoreRequired
 from aioreactor.results import Failure, Halt, Skipped, Success
 
 if TYPE_CHECKING:
@@ -26,7 +30,10 @@ async def run_once(environment: Environment, cls: type[Step[Any]], given: Mappin
 
     Raises:
         InputValidationError: a field does not fit.
-        StoreRequired: the class declares coordination.
+        StoreRequired: the class declares coordination, and there is no store.
+        ArgumentError: a key cannot be computed.
+        ContentionError: what it declares was not to be had within its ``wait``; the body was not entered.
+        LeaseLost: it was lost on the way, and the body was cancelled.
         StepTimeout: the body took longer than the class's ``timeout``.
         NoValue: the body halted.
         BaseException: whatever the body raises, or the error of the `Failure` it returns.
@@ -34,13 +41,62 @@ async def run_once(environment: Environment, cls: type[Step[Any]], given: Mappin
     Cancellation: cancels the body; nothing is compensated.
     """
     policy = cls.__aioreactor_policy__
-    if policy.get("coordination"):
+    coordinator = environment.coordinator()
+    wanted = as_tuple(policy.get("coordination"))
+    if wanted and coordinator is None:
         raise StoreRequired(f"{cls.__qualname__}.once()", ["it declares coordination"])
     instance = _instance(environment, cls, given)
-    timeout = policy.get("timeout")
+    if coordinator is None or not wanted:
+        return _unpack(await _attempt(environment, cls, instance, copy_context(), policy.get("timeout")))
+    return await _coordinated(
+        environment, cls, instance, coordinator, wishes_of(wanted, lambda: instance, cls.__name__)
+    )
+
+
+async def _coordinated(
+    environment: Environment, cls: type[Step[Any]], instance: Any, coordinator: Coordinator, wishes: list[Wish]
+) -> Any:
+    """The attempt, under what the class declares, in a place of its own."""
+    limit, lost = anyio.CancelScope(), list[LeaseLost]()
+
+    def lose(error: LeaseLost) -> None:
+        lost.append(error)
+        limit.cancel()
+
+    context, place = (
+        copy_context(),
+        coordinator.place(coordinator.here(), f"{cls.__qualname__}.once:{secrets.token_hex(8)}"),
+    )
+    coordinator.settle(context, place)
+    ending: Ending = "failure"
+    value: Any = None
+    try:
+        holding = await coordinator.acquire(wishes, Asking(place, place.name, lose))
+    except PeriodTaken:
+        return None  # as in a run, where it would be skipped
+    try:
+        with limit:
+            value = await _attempt(environment, cls, instance, context, cls.__aioreactor_policy__.get("timeout"))
+        if lost:
+            raise lost[0]
+        plain = not isinstance(value, (Failure, Halt, Skipped))
+        ending = "success" if plain else "failure" if isinstance(value, Failure) else "halt"
+    except BaseException:
+        if lost:
+            raise lost[0] from None
+        raise
+    finally:
+        await holding.release(ending)
+    return _unpack(value)
+
+
+async def _attempt(
+    environment: Environment, cls: type[Step[Any]], instance: Any, context: Context, timeout: float | None
+) -> Any:
+    """What the body gives, or the outcome of a signal that it raised."""
     try:
         with anyio.fail_after(timeout):
-            value = await _enter(environment, cls, instance)
+            return await _enter(environment, cls, instance, context)
     except TimeoutError as error:
         if timeout is None or error.__cause__ is not None or not _is_ours(error):
             raise
@@ -49,8 +105,7 @@ async def run_once(environment: Environment, cls: type[Step[Any]], given: Mappin
         signal = signal_in(error)
         if signal is None:
             raise
-        value = signal.outcome
-    return _unpack(value)
+        return signal.outcome
 
 
 def _is_ours(error: TimeoutError) -> bool:
@@ -76,9 +131,8 @@ def _instance(environment: Environment, cls: type[Step[Any]], given: Mapping[str
     return instance
 
 
-async def _enter(environment: Environment, cls: type[Step[Any]], instance: Any) -> Any:
+async def _enter(environment: Environment, cls: type[Step[Any]], instance: Any, context: Context) -> Any:
     run = cls.run
-    context = copy_context()
     if iscoroutinefunction(run):
         return await run_in(context, run(instance))
     call = partial(run, instance)

@@ -7,15 +7,17 @@ so (``durable``), so that nothing is collected for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from anyio import CapacityLimiter
 
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.policies import OnCancel, OnFailure
+from aioreactor.definition.primitives import Primitive
 from aioreactor.engine.limiter import Ready
-from aioreactor.errors import AioreactorError
+from aioreactor.errors import AioreactorError, LeaseLost
 from aioreactor.plan.model import PlanNode
 from aioreactor.trace import RawEntry, Status
 
@@ -46,6 +48,8 @@ class Checkpoint:
     notes: Mapping[str, Any] = field(default_factory=dict)
     firm: bool = False
     served: int = 0
+    gates: Mapping[str, Any] | None = None
+    """How far the run is with its own gates, and what it holds; None before it came to them."""
 
 
 class JournalFailed(AioreactorError):
@@ -123,6 +127,10 @@ class Journal(Protocol):
         """
         ...
 
+    def rouse(self) -> None:
+        """What the run was parked for is there: have a worker take it at once, behind the caller's back."""
+        ...
+
 
 class VolatileJournal:
     """For runs that live and die with their process."""
@@ -144,24 +152,169 @@ class VolatileJournal:
     async def close(self, checkpoint: Checkpoint, outcome: Any) -> None:
         """Nothing is kept."""
 
+    def rouse(self) -> None:
+        """It is never parked."""
+
     async def part(self, checkpoint: Checkpoint, delay: float, waits_for: str) -> str:
         """Nothing is kept, so nobody can take it: a volatile run is never left."""
         raise AssertionError("a volatile run was left")
 
 
-class Coordinator(Protocol):
-    """Takes and gives back what a scope or a step declares."""
+Ending: TypeAlias = Literal["success", "halt", "failure", "paused"]
+"""How what was protected ended. ``paused`` is no end: it comes back, and keeps its positions."""
 
-    async def acquire(self, primitives: Sequence[Any], subject: Any, scope: str) -> Any:
-        """Take all of them, in the order of gates; give what `release` wants.
+
+class PeriodTaken(AioreactorError):
+    """A run succeeded in this calendar bucket already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A declared primitive, with its key."""
+
+    primitive: Primitive
+    key: str
+
+    @property
+    def name(self) -> str:
+        """Kind and key, for people: ``lock order:7``."""
+        return f"{self.primitive.kind} {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks for what is wished for, and on what terms.
+
+    Attributes:
+        place: Of the body, made by `Coordinator.place`.
+        token: The same whenever the same body asks again, in whatever process; finds positions of ordered locks.
+        on_lost: Called once for each hold that is lost.
+        wake: Called when what was refused is there; then the asker goes away when it is refused, and has a place in
+            line for ``alive`` seconds. None waits in place.
+        tickets: Places in line; changed by asking.
+        positions: Of ordered locks, by key, that were assigned before; others are assigned now.
+        admitted: It passed those that spend something before.
+        undoing: For an undo or a compensate, which waits for ``rollback_wait``.
+        wait: Seconds, instead of each primitive's own.
+    """
+
+    place: Any
+    token: str
+    on_lost: Callable[[LeaseLost], None]
+    wake: Callable[[], None] | None = None
+    alive: float = 60.0
+    tickets: dict[str, str] = field(default_factory=dict)
+    positions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    admitted: bool = False
+    undoing: bool = False
+    wait: float | None = None
+
+
+class Holding(Protocol):
+    """What one body has taken. Given back once."""
+
+    @property
+    def trusted_until(self) -> float:
+        """`time.monotonic` until which nobody else can have any of it."""
+        ...
+
+    async def check(self) -> None:
+        """Return if all of it is surely held.
 
         Raises:
-            ContentionError: one was not to be had.
+            LeaseLost: One is not.
         """
         ...
 
-    async def release(self, holds: Any) -> None:
-        """Give them back, in reverse."""
+    async def mark(self) -> None:
+        """Mark its periods, since it has succeeded; the rest stays held.
+
+        Raises:
+            AioreactorError: the store is away.
+        """
+        ...
+
+    async def release(self, ending: Ending) -> None:
+        """Give all of it back; a success marks its periods, if they are not marked yet.
+
+        Cancellation: all of it is done all the same, then it is raised.
+        """
+        ...
+
+    async def give_back(self) -> None:
+        """Give all of it back as if it had never been asked for.
+
+        Cancellation: all of it is done all the same, then it is raised.
+        """
+        ...
+
+    def to_data(self) -> dict[str, Any]:
+        """What another process needs to go on with it."""
+        ...
+
+    async def park(self, seconds: float) -> dict[str, Any]:
+        """Keep all of it for so long without this process; see `to_data`."""
+        ...
+
+    def abandon(self) -> None:
+        """Forget it here; somebody else goes on with it."""
+        ...
+
+
+Heard: TypeAlias = Callable[[Literal["acquired", "contended", "released", "lost"], str, str, float], None]
+"""Is told what happened to a hold: which fact, the kind and key of the primitive, seconds that it waited."""
+
+
+class Coordinator(Protocol):
+    """Takes and gives back what reactors and steps declare."""
+
+    def place(self, around: Any, name: str) -> Any:
+        """A place for a body inside another one's (None: inside nobody's): what those around it hold, it may enter."""
+        ...
+
+    def here(self) -> Any:
+        """The place of the code that runs now; None is nobody's."""
+        ...
+
+    def settle(self, context: Context, place: Any) -> None:
+        """What runs in this context is in that place from now on."""
+        ...
+
+    def listen(self, place: Any, heard: Heard | None) -> None:
+        """Tell ``heard`` what happens to the holds of a place; None ends it."""
+        ...
+
+    async def acquire(self, wishes: Sequence[Wish], asking: Asking) -> Holding:
+        """Pass all gates; what refuses has everything before it given back.
+
+        Raises:
+            ContentionError: one refused.
+            PeriodTaken: a period did.
+            UnknownRateLimit: a limit is not configured.
+            AioreactorError: the store is away.
+
+        Cancellation: nothing is held.
+        """
+        ...
+
+    async def adopt(self, data: Mapping[str, Any], asking: Asking) -> tuple[Holding, frozenset[str]]:
+        """Go on with what another process held; and the names (see `Wish.name`) of what of it is held still.
+
+        Raises:
+            AioreactorError: the store is away.
+        """
+        ...
+
+    async def assign(self, wish: Wish, token: str) -> dict[str, Any]:
+        """The next position in the line of an ordered lock, as data; a token that has one keeps it.
+
+        Raises:
+            AioreactorError: the store is away.
+        """
+        ...
+
+    async def resign(self, wishes: Sequence[Wish], asking: Asking) -> None:
+        """Give up places in line and positions of a body that will not come. What cannot be, ends by itself."""
         ...
 
 
@@ -180,6 +333,7 @@ class Environment:
     clock: Clock = SYSTEM_CLOCK
     resource: Callable[[str, Any], Any] = _no_resource
     limiter: Callable[[], CapacityLimiter | None] = lambda: None
+    coordinator: Callable[[], Coordinator | None] = lambda: None
     journal: Callable[[], Journal] = VolatileJournal
     """For runs that nobody gives a journal of their own."""
     middlewares: Sequence[Any] = field(default_factory=tuple)
@@ -191,3 +345,5 @@ class Environment:
     cancel_rollback_timeout: float = 30.0
     deadline: float | None = None
     max_concurrency: int | None = None
+    snooze_delay: float = 5.0
+    snooze_max: int = 20

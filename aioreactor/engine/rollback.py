@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 
-from aioreactor.engine import events
+from aioreactor.engine import covering, events
 from aioreactor.engine.arguments import Frame, resolve, split
 from aioreactor.engine.attempt import instance_of, unawaited
 from aioreactor.engine.drive import EngineClosed, in_thread, run_in
@@ -33,9 +33,10 @@ logger = logging.getLogger("aioreactor.rollback")
 class _Incomplete(Exception):
     """An action did not complete."""
 
-    def __init__(self, reason: RollbackReason, message: str) -> None:
+    def __init__(self, reason: RollbackReason, message: str, key: str | None = None) -> None:
         self.reason: RollbackReason = reason
         self.message = message
+        self.key = key
 
 
 async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
@@ -129,7 +130,7 @@ async def _perform(ex: Execution, action: Action, limit: float) -> RollbackFailu
             await ex.save(always=True)  # the loop stood still: is the run still ours?
         if ex.lost is not None:
             return None
-        await _call(ex, action, attempt, limit)
+        await _call_covered(ex, action, attempt, limit)
     except _Incomplete as problem:
         failure = _failure(ex, action, problem)
     if ex.interrupted is not None or ex.lost is not None:
@@ -145,10 +146,29 @@ async def _perform(ex: Execution, action: Action, limit: float) -> RollbackFailu
 def _failure(ex: Execution, action: Action, problem: _Incomplete) -> RollbackFailure:
     map_step, element = action.scope.enclosing_map() or (None, None)
     message = ex.scrub(problem.message)
-    return RollbackFailure(action.path, action.kind, problem.reason, message, None, map_step, element)
+    return RollbackFailure(action.path, action.kind, problem.reason, message, problem.key, map_step, element)
 
 
-async def _call(ex: Execution, action: Action, attempt: int, whole: float) -> None:
+async def _call_covered(ex: Execution, action: Action, attempt: int, limit: float) -> None:
+    """Call it under the locks and semaphores that its body had.
+
+    Raises:
+        _Incomplete: as `_call`, or they cannot be had.
+    """
+    if ex.coordinator is None:
+        await _call(ex, action, attempt, limit, None)
+        return
+    try:
+        cover = await covering.covered(ex, action, attempt, limit)
+    except covering.Uncovered as error:
+        raise _Incomplete("coordination_unavailable", f"not called: {error.message}", error.key) from error
+    try:
+        await _call(ex, action, attempt, limit, cover)
+    finally:
+        await covering.uncover(ex, cover)
+
+
+async def _call(ex: Execution, action: Action, attempt: int, whole: float, cover: covering.Cover | None) -> None:
     """Call it, under its time limit.
 
     Raises:
@@ -158,25 +178,39 @@ async def _call(ex: Execution, action: Action, attempt: int, whole: float) -> No
     own = asyncio.get_running_loop().time() + span
     limit = CancelScope(deadline=min(own, whole))
     ex.rollback_scopes.add(limit)
+    if cover is not None:
+        cover.limit = limit
     value: Any = None
     try:
         bound, is_async = _bind(ex, action, attempt)
         ex.state.log(action.kind, action.path, attempt)
         with limit:
-            value = await _enter(ex, action, bound, is_async=is_async)
+            value = await _enter(ex, action, bound, cover, is_async=is_async)
     except EngineClosed:
         raise
     except BaseException as error:
+        _require_covered(cover)
         _classify(ex, error, _time_text(limit, own, span) if limit.cancel_called else None)
         return
     finally:
         ex.rollback_scopes.discard(limit)
+    _require_covered(cover)
     if limit.cancel_called:
         raise _Incomplete("timed_out", _time_text(limit, own, span))
     if isinstance(value, (Failure, Halt)):
         raise _Incomplete("returned_failure", _returned_text(value))
     if hasattr(value, "send") and hasattr(value, "throw"):
         raise _Incomplete("raised", str(unawaited(value)))
+
+
+def _require_covered(cover: covering.Cover | None) -> None:
+    """Whatever came of an action whose hold was lost on the way, it was cut off.
+
+    Raises:
+        _Incomplete: one was.
+    """
+    if cover is not None and cover.lost is not None:
+        raise _Incomplete("coordination_unavailable", f"cut off: {cover.lost}", cover.lost.key) from cover.lost
 
 
 _OUT_OF_TIME = "the rollback as a whole ran out of time"
@@ -235,8 +269,13 @@ async def _completed_results(run: MapRun) -> AsyncIterator[Any]:
             yield outcome.value
 
 
-async def _enter(ex: Execution, action: Action, bound: Callable[..., Any], *, is_async: bool) -> Any:
-    context = ex.base.copy()
+async def _enter(
+    ex: Execution, action: Action, bound: Callable[..., Any], cover: covering.Cover | None, *, is_async: bool
+) -> Any:
+    guard = action.scope.guard
+    context = (ex.base if guard is None else guard.base).copy()
+    if cover is not None and ex.coordinator is not None:
+        ex.coordinator.settle(context, cover.place)
     if is_async:
         return await run_in(context, context.run(bound))
     name = f"{action.kind} of {action.path}"

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from anyio import CancelScope, create_task_group
 
 from aioreactor.clock import Timer
-from aioreactor.engine import ending, events, mapping, nesting, orders, pausing, reporting, rollback
+from aioreactor.engine import ending, events, gating, guarding, mapping, nesting, orders, pausing, reporting, rollback
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
 from aioreactor.engine.hooks import hooks_for
@@ -23,7 +23,7 @@ from aioreactor.engine.ports import Detached, Environment, Journal, JournalFaile
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.engine.services import Services
 from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
-from aioreactor.errors import AioreactorError, DeadlineExceeded, OwnershipLost
+from aioreactor.errors import AioreactorError, DeadlineExceeded, LeaseLost, OwnershipLost
 from aioreactor.failures import type_name
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
@@ -69,18 +69,26 @@ class Execution(Services):
         "leaving",
         "listening",
         "mailbox",
+        "may_park",
         "open_nodes",
         "park_after",
         "park_timers_after",
+        "parted",
+        "refused",
+        "resumed",
         "rollback_limit",
         "rollback_scopes",
+        "root_waker",
         "serving",
+        "waits",
     )
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
         super().__init__(environment, plan, run_id, journal)
         self.bodies: dict[CancelScope, Scope] = {}
         self.cutting: dict[CancelScope, str] = {}
+        self.waits: dict[CancelScope, Scope] = {}
+        """Steps that wait at their gates."""
         self.cancelled: asyncio.CancelledError | None = None
         self.interrupted: BaseException | None = None
         self.cut_reason = "the run was cancelled"
@@ -113,6 +121,12 @@ class Execution(Services):
         """Requests that were waiting when the run was taken."""
         self.correlations: pausing.Correlations | None = None
         self.listening = self.serving = self.asked_again = False
+        self.may_park = False
+        """Whether what its gates refuse comes back later, instead of failing."""
+        self.parted = self.resumed = False
+        self.refused: BaseException | None = None
+        """What its own gates refused, if they did: nothing has run."""
+        self.root_waker: gating.Waker | None = None
 
     # ------------------------------------------------------------------ the whole run
 
@@ -121,24 +135,35 @@ class Execution(Services):
 
         Raises:
             KeyboardInterrupt, SystemExit: raised by a body; the run is aborted.
+            ContentionError, UnknownRateLimit, AioreactorError: its own gates do not let it in; nothing has run.
 
         Cancellation: handled as the reactor's ``on_cancel`` says, then it goes on to the caller.
         """
         self._prepare(inputs)
+        if self.plan.options.coordination:
+            await guarding.admit(self, view, inputs)
         shown = reporting.shown_inputs(self.plan, inputs) if self.state.root.hooks is not None else {}
         tell = partial(self.tell, self.state.root, "on_run_start", events.RunStarted, inputs=shown)
 
         def start() -> Readies:
-            return self.state.open_root(view, inputs) if not self.state.cancelled else ()
+            barred = self.state.cancelled or self.state.root.stopped or self.leaving is not None
+            return () if barred else self.state.open_root(view, inputs)
 
         return await self._drive(tell, start)
 
-    async def resume(self, inputs: Mapping[str, Any], restore: Callable[[], Readies]) -> Outcome[Any]:
+    async def resume(
+        self, inputs: Mapping[str, Any], restore: Callable[[], Readies], *, back: bool = False
+    ) -> Outcome[Any]:
         """Go on with a run that another execution began; ``restore`` fills the state and says what may start.
+
+        ``back``: it is being rolled back.
 
         Raises, Cancellation: as for `run`.
         """
         self._prepare(inputs)
+        self.resumed = True
+        if self.plan.options.coordination:
+            await guarding.readmit(self, back=back)
         tell = partial(self.tell, self.state.root, "on_run_resume", events.RunResumed)
         return await self._drive(tell, restore)
 
@@ -190,9 +215,11 @@ class Execution(Services):
 
     async def _forward(self, tell: Tell, start: Callable[[], Readies]) -> None:
         async with create_task_group() as self.tasks:
-            if self.state.root.hooks is not None:
+            if self.state.root.hooks is not None and self.leaving is None:
                 await tell()
             ready = start()
+            if self.resumed and self.coordinator is not None:
+                await guarding.readmit_nested(self)
             self.watch_deadline(self.state.root)
             if self.doom is not None:
                 self._meet_doom(self.doom)
@@ -212,7 +239,11 @@ class Execution(Services):
     def _without_waits(self, ready: Readies) -> Readies:
         """Those that may start at once; what still waits for its next attempt, of a run gone on with, waits on."""
         now = self.clock.now()
-        later = {(s, i): s.due[i] - now for s, i in ready if s.due and s.due.get(i, 0.0) > now}
+        later = {
+            (s, i): s.due[i] - now
+            for s, i in ready
+            if s.due and s.due.get(i, 0.0) > now and not (s.parks and i in s.parks)  # those ask at once
+        }
         for (scope, index), delay in later.items():
             self.tasks.start_soon(self._wait_then_go, Later(scope, index, delay))
         return [each for each in ready if each not in later]
@@ -254,7 +285,11 @@ class Execution(Services):
                 await self._back_off(ready)
                 if self.state.recording and not scope.stopped and self.leaving is None:
                     await self.save(always=True)  # the process may have slept: is the run still ours?
+                if scope.stopped and scope.parks:
+                    await gating.withdraw(self, scope, index)
                 ready = self._again(ready)
+            if self.state.freed:
+                await guarding.free(self)
             ready = self._admitted(ready)
             if self._outbox:
                 await self._flush()
@@ -347,9 +382,12 @@ class Execution(Services):
 
     async def _back_off(self, later: Later) -> None:
         """Wait for the next attempt; cut short when the scope is stopped."""
-        if later.scope.stopped or self.leaving is not None:
+        waker = later.waker
+        if later.scope.stopped or self.leaving is not None or (waker is not None and waker.woken):
             return
         alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if waker is not None:
+            waker.alarm = alarm
         self._sleepers[alarm] = later, self.clock.now() + later.delay
         self.consider_leaving()
         timer = self.clock.call_later(later.delay, partial(_ring, alarm))
@@ -360,6 +398,8 @@ class Execution(Services):
         finally:
             timer.cancel()
             del self._sleepers[alarm]
+            if waker is not None:
+                waker.alarm = None
 
     # ------------------------------------------------------------------ effects
 
@@ -396,6 +436,9 @@ class Execution(Services):
         for alarm, (later, _) in self._sleepers.items():
             if later.scope.stopped:
                 _ring(alarm)
+        for limit, where in self.waits.items():
+            if where.stopped:
+                limit.cancel()
         ready = self._given_up()
         for scope in self.state.scopes():
             for dropped in withdraw(scope) if scope.limiters else ():
@@ -411,6 +454,8 @@ class Execution(Services):
         self.leaving, self._gated = leaving, True
         for alarm in self._sleepers:
             _ring(alarm)
+        for limit in self.waits:
+            limit.cancel()
         for scope, index in queued(list(self.state.scopes())) if self._bounded else ():
             self.hold(scope, partial(self.state.drop, scope, index))
         for waker in self._wakers.values():
@@ -508,7 +553,10 @@ class Execution(Services):
     async def _roll_back_nested(self, scope: Scope, undo: bool) -> None:
         with CancelScope(shield=True):
             await rollback.roll_back(self, scope, undo=undo)
-            self.start_all(self._after_rollback(scope))
+            ready = self._after_rollback(scope)
+            if self.state.freed:
+                await guarding.free(self)
+            self.start_all(ready)
             await self._flush()
 
     def _after_rollback(self, scope: Scope) -> Readies:
@@ -534,6 +582,17 @@ class Execution(Services):
         self.state.fail_scope(scope, failed)
         self._settling.add(scope)
         self.cut_below(scope, f"the deadline of {span:g} s passed")
+        self.start_all(self.apply_effects())
+
+    def guard_lost(self, scope: Scope, error: LeaseLost) -> None:
+        """What a scope held for all its bodies is lost: it fails, and what is in flight in it is cancelled."""
+        if scope.failure is not None or not scope.active or not hasattr(self, "tasks"):
+            return
+        failed = Failed(error, scope, None)
+        reporting.blame_first_in_flight(self, failed, scope)
+        self.state.fail_scope(scope, failed)
+        self._settling.add(scope)
+        self.cut_below(scope, str(error))
         self.start_all(self.apply_effects())
 
     def _meet_doom(self, error: AioreactorError) -> None:

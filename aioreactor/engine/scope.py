@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from aioreactor.plan.model import Plan, PlanNode
 
 if TYPE_CHECKING:
+    from aioreactor.engine.gating import Waker
+    from aioreactor.engine.guarding import Guard
     from aioreactor.engine.hooks import Hooks
     from aioreactor.engine.limiter import Limiter
 
@@ -29,6 +32,18 @@ class NodeStatus(IntEnum):
     """What it depends on is there; its body was not entered yet."""
     UNDONE = 8
     COMPENSATED = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A step that was refused by its gates and comes back: how often so far, and its places in line.
+
+    ``waker`` is there in the process that it was refused in.
+    """
+
+    count: int
+    tickets: dict[str, str]
+    waker: Waker | None = None
 
 
 class Failed:
@@ -87,6 +102,7 @@ class Scope:
         "errors",
         "failed",
         "failure",
+        "guard",
         "halt",
         "hooks",
         "index",
@@ -99,6 +115,7 @@ class Scope:
         "order",
         "origin",
         "parent",
+        "parks",
         "path",
         "plan",
         "results",
@@ -140,6 +157,9 @@ class Scope:
         self.item: Any = None
         self.hooks: Hooks | None = None
         self.limiters: tuple[Limiter, ...] = ()
+        self.guard: Guard | None = None
+        """Of the nearest scope, this one or one around it, that holds something for all bodies inside."""
+        self.parks: dict[int, Parked] | None = None
         self.deadline: float | None = None
         self.due: dict[int, float] | None = None
         """Seconds since the epoch at which the next attempt of a step may start."""

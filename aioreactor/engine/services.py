@@ -43,6 +43,7 @@ class Services(ABC):
         "_sending",
         "base",
         "clock",
+        "coordinator",
         "environment",
         "journal",
         "lost",
@@ -60,6 +61,9 @@ class Services(ABC):
         self.journal: Journal = environment.journal() if journal is None else journal
         self.state = RunState(plan, run_id, self.clock.now, recording=self.journal.durable)
         self.base = copy_context()
+        self.coordinator = environment.coordinator()
+        if self.coordinator is not None:
+            self.coordinator.settle(self.base, None)  # a run is another owner than who starts it
         self.tasks: TaskGroup
         self.outcome: Outcome[Any] | None = None
         self.lost: AioreactorError | None = None
@@ -204,7 +208,9 @@ class Services(ABC):
     def _checkpoint(
         self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False
     ) -> Checkpoint:
-        return Checkpoint(nodes, entries, status, self._fate(), self.state.notes, firm, self.state.served)
+        return Checkpoint(
+            nodes, entries, status, self._fate(), self.state.notes, firm, self.state.served, self.state.gates
+        )
 
     def _fate(self) -> Fate | None:
         state = self.state
@@ -224,6 +230,7 @@ class Services(ABC):
     async def tell(
         self,
         scope: Scope,
+        /,
         hook: str,
         event: Callable[..., events.Event],
         node: int | None = None,

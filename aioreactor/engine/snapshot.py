@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aioreactor.engine.limiter import Ready
-from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Opening, Scope
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Opening, Parked, Scope
 from aioreactor.engine.state import CRASHED, WHOLE, RollBack, RunState
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan, PlanNode
@@ -39,6 +39,7 @@ class Image:
     ``due``, in seconds since the epoch: when the next attempt of a step may start; the deadline of a composed child or
     of an open interrupt; the moment of a timer. ``opened``: of a map, its elements; of what waits for an answer, 1 and
     the payloads that did not fit.
+    ``gates``, plain data: how often a node was refused by its gates, and its places in line; what a child holds.
     """
 
     path: str
@@ -53,6 +54,7 @@ class Image:
     due: float = 0.0
     arguments: bytes | None = None
     correlation: str | None = None
+    gates: Mapping[str, Any] | None = None
 
 
 class Codec(Protocol):
@@ -129,7 +131,23 @@ def image_of(ready: Ready, codec: Codec) -> Image:
         due=_due_of(scope, index, status, inner) if opening is None else opening.deadline or 0.0,
         arguments=codec.arguments(node, scope.made[index]) if scope.made and index in scope.made else None,
         correlation=opening.correlation_id if opening is not None else None,
+        gates=_gates_of(scope, index, inner),
     )
+
+
+def _gates_of(scope: Scope, index: int, inner: Any) -> dict[str, Any] | None:
+    parked = scope.parks.get(index) if scope.parks else None
+    if parked is not None:
+        return {"parks": parked.count, "tickets": parked.tickets}
+    return _held_by(inner) if isinstance(inner, Scope) else None
+
+
+def _held_by(scope: Scope) -> dict[str, Any] | None:
+    """What a child holds itself, while it holds it."""
+    guard = scope.guard
+    if guard is None or guard.scope is not scope or not guard.holdings:
+        return None
+    return {"holds": guard.to_data()}
 
 
 def _due_of(scope: Scope, index: int, status: NodeStatus, inner: Any) -> float:
@@ -161,6 +179,7 @@ def _image_of_element(element: Scope, codec: Codec) -> Image:
         inputs=codec.inputs(element.plan, element.inputs),
         item=codec.item(run.node, element.path, element.item),
         due=element.deadline or 0.0,
+        gates=_held_by(element),
     )
 
 
@@ -235,10 +254,14 @@ class Restorer:
         if image.attempts:
             scope.attempts = scope.attempts or {}
             scope.attempts[index] = image.attempts
+        if image.gates and "tickets" in image.gates and self.quiet:
+            # After a crash they may be the places of a body that was entered, by a process that is not dead but slow.
+            scope.parks = scope.parks or {}
+            scope.parks[index] = Parked(int(image.gates["parks"]), dict(image.gates["tickets"]))
         if image.opened and node.kind in {"step", "interrupt"}:
             scope.opened = scope.opened or {}
             scope.opened[index] = Opening(image.due or None, image.correlation, image.opened - 1)
-        elif image.due and node.kind in {"step", "timer"}:
+        elif image.due and (node.kind in {"step", "timer"} or image.inputs is None):
             scope.due = scope.due or {}
             scope.due[index] = image.due
         if image.arguments is not None:
@@ -262,6 +285,7 @@ class Restorer:
             child = self.state.adopt_child(scope, node.index)
             child.inputs = self.codec.inputs_back(node.child, image.inputs)
             child.deadline = image.due or None
+            self._holds(child, image)
             self._scope(child)
         elif node.kind == "map" and image.status != NodeStatus.READY:
             self._map(self.state.adopt_map(scope, node.index), image.opened)
@@ -274,12 +298,17 @@ class Restorer:
                 element.item = self.codec.item_back(run.node, image.item) if image.item is not None else None
                 element.inputs = self.codec.inputs_back(run.plan, image.inputs) if image.inputs is not None else {}
                 element.deadline = image.due or None
+                self._holds(element, image)
                 if image.error is not None:
                     run.outcomes[index] = Failed(self.codec.error_back(image.error), element, None)
                     run.in_flight -= 1
                     continue
             self._scope(element)
             self._element_outcome(run, element)
+
+    def _holds(self, child: Scope, image: Image) -> None:
+        if image.gates and "holds" in image.gates:
+            self.state.unadopted.append((child, image.gates["holds"]))
 
     def _element_outcome(self, run: MapRun, element: Scope) -> None:
         """What an element came to, if it has ended: one that failed has, once its map completed all the same."""

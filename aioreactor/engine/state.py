@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from aioreactor.engine.limiter import Limiter, Ready
-from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
+from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Parked, Scope
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan
 from aioreactor.results import Failure, Skipped, Success
@@ -70,6 +70,8 @@ class RunState:
         "dirty",
         "effects",
         "failures",
+        "freed",
+        "gates",
         "halt",
         "late_errors",
         "notes",
@@ -80,6 +82,7 @@ class RunState:
         "run_id",
         "served",
         "trace",
+        "unadopted",
     )
 
     def __init__(self, plan: Plan, run_id: str, now: Callable[[], float], *, recording: bool = False) -> None:
@@ -94,6 +97,12 @@ class RunState:
         self.cancelled = False
         self.rollback_failures: list[Any] = []
         self.notes: dict[str, Any] = {}
+        self.gates: dict[str, Any] | None = None
+        """How far the run is with its own gates, and what it holds, as data."""
+        self.freed: list[Scope] = []
+        """Nested scopes that have ended, and hold something."""
+        self.unadopted: list[tuple[Scope, Mapping[str, Any]]] = []
+        """What nested scopes held in another process, and is to be taken up again."""
         self.recording = recording
         self.served = 0
         """Number of the last request of somebody else's that was carried out."""
@@ -112,6 +121,11 @@ class RunState:
     def completed(self) -> bool:
         """Whether every step completed (or was skipped)."""
         return self.root.left == 0
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the run has done something that it would have to take back, or has passed gates of its own."""
+        return self._sequence > 0 or self.root.guard is not None
 
     def log(self, kind: str, path: str, attempt: int = 1, detail: str = "") -> None:
         """Add a trace entry."""
@@ -199,7 +213,7 @@ class RunState:
         return self._begin(element)
 
     def _adopt(self, child: Scope, around: Scope) -> None:
-        child.hooks, child.limiters = around.hooks, around.limiters
+        child.hooks, child.limiters, child.guard = around.hooks, around.limiters, around.guard
         limit = child.plan.options.max_concurrency
         if limit is not None:
             child.limiters = (*around.limiters, Limiter(limit))
@@ -230,6 +244,14 @@ class RunState:
         scope.attempts[index] = failed.attempts
         scope.errors = scope.errors or {}
         scope.errors[index] = failed.error
+        self.touch(scope, index)
+
+    def snooze(self, scope: Scope, index: int, parked: Parked, due: float) -> None:
+        """A step was refused by its gates, and is tried again at ``due``, or when it is called."""
+        scope.parks = scope.parks or {}
+        scope.parks[index] = parked
+        scope.due = scope.due or {}
+        scope.due[index] = due
         self.touch(scope, index)
 
     # ------------------------------------------------------------------ ends of a node
@@ -266,11 +288,16 @@ class RunState:
         parent = scope.parent
         if parent is None:
             return NONE
+        self._free(scope)
         if isinstance(parent, MapRun):
             skipped = scope.plan.element and scope.status[0] == NodeStatus.SKIPPED
             value = scope.value()
             return self._element_ended(parent, scope, Skipped(value) if skipped else Success(value))
         return self.complete(parent, scope.index, scope.value())
+
+    def _free(self, scope: Scope) -> None:
+        if scope.guard is not None and scope.guard.scope is scope:
+            self.freed.append(scope)
 
     def fail(self, scope: Scope, index: int, failed: Failed, *, started: bool) -> Readies:
         """A node failed for good. ``started``: its work began, so it is compensated."""
@@ -455,6 +482,7 @@ class RunState:
         """A nested scope that failed has been rolled back: now its node in the parent fails (or is skipped)."""
         parent, failed = scope.parent, scope.failure
         assert parent is not None
+        self._free(scope)
         if failed is None:
             assert isinstance(parent, Scope)
             return self.complete(parent, scope.index, None, skipped=True)

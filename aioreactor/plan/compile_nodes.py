@@ -169,6 +169,10 @@ class NodeCompiler:
         made.child = child
         made.on_halt = node.on_halt
         made.coordination = node.coordination if node.coordination is not None else ()
+        taken = node.coordination if node.coordination is not None else child.options.coordination
+        if any(getattr(each, "kind", "") == "ordered_lock" for each in taken):
+            text = "its OrderedLock is ignored here; positions belong to whole runs"
+            self.report.warnings.append(f"{where}: {text}")
         self.report.unresolved += [f"{where}: {text}" for text in child.unresolved]
         made.args = binder.limited(by_step_name=False).fields(where, child.fields, node.wiring, item=item)
 

@@ -17,6 +17,9 @@ _WAITS = {"interrupt": "is an interrupt", "timer": "is a timer"}
 def reasons(plan: Plan) -> tuple[str, ...]:
     """One text per thing that only works with a store, nested reactors and elements included."""
     found = []
+    if plan.options.coordination:
+        found.append(f"{plan.reactor.__qualname__} declares coordination")
+    found += [text for node in plan.nodes for text in _coordinated(node, f"step {node.name!r}")]
     if plan.background is not None:
         found.append(f"{plan.reactor.__qualname__} goes on in the background")
     if plan.options.on_cancel == "detach":
@@ -42,8 +45,6 @@ def _waits_in(node: PlanNode) -> list[str]:
 def later(plan: Plan) -> tuple[str, ...]:
     """One text per thing that this release does not do yet."""
     found = []
-    if plan.options.coordination:
-        found.append(f"{plan.reactor.__qualname__} declares coordination")
     for node in plan.nodes:
         found += _of_node(node)
     return tuple(dict.fromkeys(found))
@@ -52,8 +53,6 @@ def later(plan: Plan) -> tuple[str, ...]:
 def _of_node(node: PlanNode) -> list[str]:
     where = f"step {node.name!r}"
     found = [f"{where} {_KINDS[node.kind]}"] if node.kind in _KINDS else []
-    if node.coordination:
-        found.append(f"{where} declares coordination")
     if node.fan_out is not None:
         found.append(f"map {node.name!r} fans out")
     if node.element is not None and node.element.element:
@@ -61,6 +60,13 @@ def _of_node(node: PlanNode) -> list[str]:
     for inner in _plans_in(node):
         found += inner.later_reasons
     return found
+
+
+def _coordinated(node: PlanNode, where: str) -> list[str]:
+    if node.coordination:
+        return [f"{where} declares coordination"]
+    inner = node.element.nodes if node.element is not None and node.element.element else ()
+    return [text for one in inner for text in _coordinated(one, f"map {node.name!r}")]
 
 
 def _plans_in(node: PlanNode) -> list[Plan]:

@@ -33,7 +33,7 @@ Ring = Callable[[int], Awaitable[str]]
 class _Batch:
     """What has happened since the last write began; ``weight`` is what it takes to hold it, in bytes."""
 
-    __slots__ = ("failure", "fingerprint", "served", "state", "status", "steps", "trace", "version", "weight")
+    __slots__ = ("failure", "fingerprint", "gates", "served", "state", "status", "steps", "trace", "version", "weight")
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -42,13 +42,15 @@ class _Batch:
         self.failure: bytes | None = None
         self.state: bytes | None = None
         self.served: int | None = None
+        self.gates: bytes | None = None
         self.version: str | None = None
         self.fingerprint: str | None = None
         self.weight = 0
 
     @property
     def is_empty(self) -> bool:
-        return not (self.steps or self.trace or self.status or self.failure or self.state or self.served)
+        kept = (self.steps, self.trace, self.status, self.failure, self.state, self.served, self.gates)
+        return not any(kept)
 
     def changes(self) -> Changes:
         status = None if self.status in TERMINAL else self.status
@@ -59,6 +61,7 @@ class _Batch:
             failure=self.failure,
             state=self.state,
             served=self.served,
+            gates=self.gates,
             version=self.version,
             fingerprint=self.fingerprint,
         )
@@ -118,6 +121,8 @@ class RunJournal:
         self._finishing: set[asyncio.Task[None]] = set()
         self._known_state = known_state
         self._served = served
+        self._known_gates: Mapping[str, Any] | None = None
+        self._rousing: set[asyncio.Task[None]] = set()
         self._asked: set[int] = set()
         self._known_status: Status = "running"
         self._known_fate: tuple[str, str, BaseException | None] | None = None
@@ -246,6 +251,10 @@ class RunJournal:
             batch.failure = self.codec.fate(fate)
             self._known_fate = (fate.kind, fate.path, fate.error)
             batch.weight += CHANGE + len(batch.failure)
+        if checkpoint.gates is not self._known_gates and checkpoint.gates is not None:
+            self._known_gates = checkpoint.gates
+            batch.gates = self.codec.gates(checkpoint.gates)
+            batch.weight += CHANGE + len(batch.gates)
         if checkpoint.notes or self._known_state:
             try:
                 state = self.codec.notes(checkpoint.notes)
@@ -297,6 +306,19 @@ class RunJournal:
         elif checkpoint.status == "paused" and not delay_ms:
             return ""
         return await self._ring(delay_ms) if self._ring is not None else ""
+
+    def rouse(self) -> None:
+        """See `Journal.rouse`. If it fails, the run is taken when it is due."""
+        task = asyncio.get_running_loop().create_task(self._rouse())
+        self._rousing.add(task)
+        task.add_done_callback(self._rousing.discard)
+
+    async def _rouse(self) -> None:
+        try:
+            if await self.store.rouse(self.claim.run_id) and self._ring is not None:
+                await self._ring(0)
+        except StoreError as error:
+            note(logger, logging.WARNING, "not_roused", str(error), run_id=self.claim.run_id)
 
     async def hand_back(self, *, due_ms: int = 0) -> None:
         """Write what is pending and let the run go, in one; ``due_ms`` from now somebody else may take it.

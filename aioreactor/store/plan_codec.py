@@ -38,6 +38,7 @@ class _ImageRow(msgspec.Struct, array_like=True, omit_defaults=True):
     due_ms: int = 0
     arguments: bytes | None = None
     correlation: str | None = None
+    gates: dict[str, Any] | None = None
 
 
 class _FateRow(msgspec.Struct, array_like=True):
@@ -157,6 +158,7 @@ class PlanCodec:
             due_ms,
             image.arguments,
             image.correlation,
+            dict(image.gates) if image.gates is not None else None,
         )
         return stamp(msgspec.msgpack.encode(row))
 
@@ -184,6 +186,7 @@ class PlanCodec:
             due,
             row.arguments,
             row.correlation,
+            row.gates,
         )
 
     def entry(self, entry: RawEntry) -> bytes:
@@ -230,6 +233,21 @@ class PlanCodec:
             return stamp(msgspec.msgpack.encode(dict(notes)))
         except (TypeError, ValueError) as error:
             raise SerializationError("ctx.state", str(error)) from error
+
+    def gates(self, gates: Mapping[str, Any]) -> bytes:
+        """How far the run is with its coordination, as a record."""
+        return stamp(msgspec.msgpack.encode(dict(gates)))
+
+    def gates_back(self, data: bytes) -> dict[str, Any] | None:
+        """The same, read again; None before it came to that.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            return _notes.decode(unstamp(data, "the run's coordination")) if data else None
+        except msgspec.MsgspecError as error:
+            raise SerializationError("the run's coordination", str(error)) from error
 
     def notes_back(self, data: bytes) -> dict[str, Any]:
         """The run's shared state, read again.

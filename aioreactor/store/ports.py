@@ -223,6 +223,13 @@ class Store(Protocol):
         """
         ...
 
+    async def rouse(self, run_id: str) -> bool:
+        """What a run waits for is there: it is due now. False if somebody holds it, or it is due anyway, or has ended.
+
+        Cancellation: it is due, or not; doing it again does no harm.
+        """
+        ...
+
     def requests(self, run_id: str) -> AbstractAsyncContextManager[RingsBell]:
         """A bell that rings when a request is left. It may miss one: ``claim.asked`` tells with each write."""
         ...

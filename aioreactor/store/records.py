@@ -42,6 +42,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         version: Of the code that goes on with the run.
         fingerprint: Of the plan that goes on with the run.
         rest: The fence of who lets the run go with nothing in flight, a blank, and what the run waits for.
+        gates: How far the run is with its coordination, and what it holds.
     """
 
     status: Status | None = None
@@ -55,6 +56,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     fingerprint: str | None = None
     rest: str | None = None
+    gates: bytes | None = None
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -76,6 +78,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         trace: Entries that it begins with.
         state: The run's own state.
         seq: The last number on the undo stack.
+        gates: See `Changes.gates`.
     """
 
     reactor: str
@@ -93,6 +96,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trace: Sequence[bytes] = ()
     state: bytes = b""
     seq: int = 0
+    gates: bytes = b""
 
     def labels(self) -> str:
         """What it is listed by, apart from its status, one a line.
@@ -124,6 +128,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         now_ms: When this was read.
         queue: Of the workers that are to carry it on; empty is any.
         rest: See `Changes.rest`; of whoever let it go last.
+        gates: See `Changes.gates`.
         inputs, outcome, failure, state: Empty also when they were not asked for.
     """
 
@@ -153,6 +158,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = ""
     rest: str = ""
     durability: str = ""
+    gates: bytes = b""
     inputs: bytes = b""
     outcome: bytes = b""
     failure: bytes = b""

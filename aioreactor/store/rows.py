@@ -13,9 +13,9 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served asked due_ms queue rest durability recoveries"
+    "parent labels seq served asked due_ms queue rest durability recoveries gates"
 ).split()
-CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest")
+CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest", "gates")
 _changeable = attrgetter(*CHANGEABLE)
 _UNCHANGED = (None,) * len(CHANGEABLE)
 BLOBS = "inputs outcome failure state".split()
@@ -58,6 +58,7 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         queue=text("queue"),
         rest=text("rest"),
         durability=text("durability"),
+        gates=scalars.get("gates", b""),
         **{blob: scalars.get(blob, b"") for blob in BLOBS},
     )
 
@@ -110,6 +111,7 @@ def new_scalars(new: NewRun, labels: str) -> dict[str, Value]:
         "durability": new.durability,
         "state": new.state,
         "seq": new.seq,
+        "gates": new.gates,
     }
     return {name: value for name, value in scalars.items() if value not in {"", b"", 0}}
 

@@ -337,6 +337,11 @@ class RunStore:
         number, status, ms_left = reply.values
         return Accepted(number, True, True, status.decode(), ms_left)
 
+    async def rouse(self, run_id: str) -> bool:
+        """What a run waits for is there; see `Store.rouse`."""
+        reply = await self._client.run(self._scripts["run_rouse"], [self.space.run(run_id)])
+        return reply.word == "ROUSED"
+
     def requests(self, run_id: str) -> contextlib.AbstractAsyncContextManager[Bell]:
         """A bell that rings when a request is left; see `Store.requests`."""
         return self._listen(self.space.requests_channel(run_id))

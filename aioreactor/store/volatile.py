@@ -280,6 +280,14 @@ class VolatileStore:
         self._ring("asked", run_id)
         return Accepted(len(run.requests), True, True, run.status, left_ms)
 
+    async def rouse(self, run_id: str) -> bool:
+        """What a run waits for is there; see `Store.rouse`."""
+        run, now_ms = self._find(run_id), self._now_ms()
+        if run is None or run.status in TERMINAL or run.token or run.due_ms <= now_ms:
+            return False
+        run.due_ms = now_ms
+        return True
+
     def requests(self, run_id: str) -> contextlib.AbstractAsyncContextManager[Bell]:
         """A bell that rings when a request is left; see `Store.requests`."""
         return self._listen("asked", run_id)

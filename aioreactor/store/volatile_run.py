@@ -33,6 +33,7 @@ class VolatileRun:
         self.seq, self.served, self.asked = new.seq, 0, 0
         self.state, self.failure, self.outcome = new.state, b"", b""
         self.rest = ""
+        self.gates = new.gates
         self.steps = dict(new.steps)
         self.trace = list(new.trace)
         self.requests: list[Request] = []
@@ -106,6 +107,7 @@ class VolatileRun:
             queue=self.new.queue,
             rest=self.rest,
             durability=self.new.durability,
+            gates=self.gates,
             inputs=self.new.inputs if "inputs" in blobs else b"",
             outcome=self.outcome if "outcome" in blobs else b"",
             failure=self.failure if "failure" in blobs else b"",

@@ -611,6 +611,34 @@ async def test_a_run_that_nobody_moves_on_is_stalled(kit: Kit) -> None:
     assert alive.trusted
 
 
+async def test_a_run_that_is_roused_is_due_now(kit: Kit) -> None:
+    await kit.store.release(await held(kit, "parked"), due_ms=LONG)
+    before = await row_of(kit, "parked")
+    assert [await kit.store.rouse("parked") for _ in range(2)] == [True, False]
+    after = await row_of(kit, "parked")
+    assert after.due_ms <= after.now_ms
+    assert (after.ver, after.fence, after.status) == (before.ver, before.fence, before.status)
+    await take(kit, "parked")
+
+
+async def test_who_is_held_or_due_or_over_is_not_roused(kit: Kit) -> None:
+    await held(kit, "held")
+    await kit.store.release(await held(kit, "due"))
+    await kit.store.close(await held(kit, "over"), "completed", b"")
+    assert [await kit.store.rouse(run_id) for run_id in ("held", "due", "over", "no")] == [False] * 4
+    assert await kit.store.peek("no") is None
+
+
+async def test_coordination_is_kept_with_the_run(kit: Kit) -> None:
+    created = await kit.store.create("r", NewRun(reactor="A", gates=b"in line"), hold_ms=LONG)
+    assert isinstance(created, Created)
+    assert created.claim is not None
+    assert (await row_of(kit, "r")).gates == b"in line"
+    await kit.store.save(created.claim, Changes(gates=b"admitted"))
+    await kit.store.save(created.claim, Changes(trace=[b"t"]))
+    assert (await record_of(kit, "r")).row.gates == b"admitted"
+
+
 async def test_a_run_that_is_due_later_is_not_stalled_before(kit: Kit) -> None:
     await kit.store.create("delayed", NewRun(reactor="A", due_ms=LONG))
     await kit.store.release(await held(kit, "parked"), due_ms=LONG)

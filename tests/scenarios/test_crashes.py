@@ -72,6 +72,9 @@ class Records:
         self.parted.append((delay, waits_for))
         return "job"
 
+    def rouse(self) -> None:
+        raise AssertionError("nothing here is parked for what others hold")
+
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
         self._write(checkpoint)
         self.closed = outcome

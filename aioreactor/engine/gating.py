@@ -1,0 +1,402 @@
+"""Coordination of a step: what an attempt takes before its body is entered, and gives back when its end is kept.
+
+Overview. `gated` computes the keys from the arguments, passes the gates, makes the attempt in a place of its own, and
+gives everything back. What refuses fails the step, which never started; where the run may be left to others (in a
+worker) it is snoozed instead: no attempt, it keeps its place in line and comes back when it is called, or after a
+while. Waits end when their scope is stopped or the run is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from anyio import CancelScope
+
+from aioreactor.definition.primitives import OrderedLock
+from aioreactor.engine import attempt, events
+from aioreactor.engine.arguments import FATAL
+from aioreactor.engine.drive import EngineClosed, shielded
+from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, PeriodTaken, Wish
+from aioreactor.engine.scope import NodeStatus, Parked, Scope
+from aioreactor.engine.state import Readies
+from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OutOfTurn
+from aioreactor.failures import describe
+from aioreactor.logs import note
+from aioreactor.plan.model import PlanNode
+
+if TYPE_CHECKING:
+    from aioreactor.engine.attempt import Bound, Later
+    from aioreactor.engine.scheduler import Execution
+
+logger = logging.getLogger("aioreactor.engine")
+_ENDINGS: dict[int, Ending] = {
+    NodeStatus.COMPLETED: "success",
+    NodeStatus.SKIPPED: "halt",
+    NodeStatus.HALTED: "halt",
+}
+
+
+class Gate:
+    """What one attempt has passed, and what it holds meanwhile."""
+
+    __slots__ = ("bound", "holds", "limit", "lost", "place")
+
+    def __init__(self, bound: Bound, place: Any) -> None:
+        self.bound = bound
+        self.place = place
+        self.holds: Holding | None = None
+        self.limit: CancelScope | None = None
+        self.lost: LeaseLost | None = None
+
+    def lose(self, error: LeaseLost) -> None:
+        """A hold is lost: the body is cancelled, if it is in there."""
+        self.lost = self.lost or error
+        if self.limit is not None:
+            self.limit.cancel()
+
+    async def checked(self) -> None:
+        """Return if what it holds is surely held; a loop that stood still asks.
+
+        Raises:
+            LeaseLost: it is not.
+        """
+        if self.lost is None and self.holds is not None and time.monotonic() >= self.holds.trusted_until:
+            await self.holds.check()
+        if self.lost is not None:
+            raise self.lost
+
+
+class Holder(Protocol):
+    """Who asks at the gates: an attempt, or a scope."""
+
+    @property
+    def place(self) -> Any:
+        """Where it is."""
+        ...
+
+    def lose(self, error: LeaseLost) -> None:
+        """One of its holds is lost."""
+        ...
+
+
+class Waker:
+    """Ends a wait early: what was refused is there now."""
+
+    __slots__ = ("alarm", "ex", "woken")
+
+    def __init__(self, ex: Execution) -> None:
+        self.ex = ex
+        self.woken = False
+        self.alarm: asyncio.Future[None] | None = None
+
+    def __call__(self) -> None:
+        """Wake who sleeps here; else, when the run was left, have somebody take it."""
+        self.woken = True
+        if self.alarm is not None:
+            if not self.alarm.done():
+                self.alarm.set_result(None)
+        elif self.ex.parted:
+            self.ex.journal.rouse()
+
+
+# ---------------------------------------------------------------------- wishes
+
+
+def wishes_of(primitives: Iterable[Any], subject: Callable[[], Any], where: str) -> list[Wish]:
+    """Declared primitives with their keys.
+
+    Raises:
+        ArgumentError: a key cannot be computed, or is none.
+    """
+    found = []
+    for primitive in primitives:
+        try:
+            key = primitive.key_for(subject() if callable(primitive.key) else None)
+        except FATAL:
+            raise
+        except BaseException as error:
+            raise ArgumentError(where, "coordination", f"{primitive!r}: {describe(error)}") from error
+        if not isinstance(key, str) or not key:
+            raise ArgumentError(where, "coordination", f"{primitive!r}: its key is {key!r}, not a text")
+        found.append(Wish(primitive, key))
+    return found
+
+
+def subject_of(node: PlanNode, bound: Bound) -> Any:
+    """What a step's keys are computed from: the instance of its class, or an object with its arguments."""
+    if node.step_class is not None:
+        return bound.owner
+    names = (arg.parameter for arg in node.args if not arg.keyword)
+    return SimpleNamespace(**dict(zip(names, bound.positional, strict=True)), **bound.keywords)
+
+
+def name_of(wishes: Sequence[Wish], error: ContentionError) -> str:
+    """What it was that refused."""
+    return next((wish.name for wish in wishes if wish.key == error.key), error.key)
+
+
+def place_around(scope: Scope) -> Any:
+    """The place of the nearest scope around that holds something."""
+    return scope.guard.place if scope.guard is not None else None
+
+
+def coordinator_of(ex: Execution) -> Coordinator:
+    """What takes primitives; there is one wherever something declares them."""
+    found = ex.coordinator
+    assert found is not None
+    return found
+
+
+# ---------------------------------------------------------------------- the stage
+
+
+class Barred(NamedTuple):
+    """The gates did not let it in; ``then`` is what comes of the node."""
+
+    then: Readies | Later
+
+
+async def gated(ex: Execution, scope: Scope, index: int, number: int, bound: Bound) -> Readies | Later:
+    """Pass the gates of a step, make the attempt, and give back what it held.
+
+    Cancellation: a real one is noted with the execution and does not come out of here.
+    """
+    node, path = scope.plan.nodes[index], scope.path_of(index)
+    try:
+        wishes = wishes_of(node.coordination, partial(subject_of, node, bound), path)
+    except ArgumentError as error:
+        return await attempt.ended(ex, scope, index, number, error, started=_started(scope, index), retry=False)
+    gate = Gate(bound, coordinator_of(ex).place(place_around(scope), _name(ex, scope, index, number)))
+    found = await passed(ex, scope, index, number, wishes, gate)
+    if isinstance(found, Barred):
+        return found.then
+    gate.holds = found
+    return await _through(ex, scope, index, gate)
+
+
+def _name(ex: Execution, scope: Scope, index: int, number: int) -> str:
+    return f"{ex.state.run_id}:{scope.path_of(index)}:{number}"
+
+
+def _started(scope: Scope, index: int) -> bool:
+    """Whether an attempt before this one, or one before a crash, was entered."""
+    return scope.attempt_of(index) > 0 or bool(scope.suspects and index in scope.suspects)
+
+
+async def passed(
+    ex: Execution, scope: Scope, index: int, number: int, wishes: Sequence[Wish], holder: Holder
+) -> Holding | Barred:
+    """Take what a node wishes for; or what comes of the node that was refused, or is not to start any more.
+
+    Cancellation: a real one is noted with the execution and does not come out of here.
+    """
+    refuse = partial(attempt.ended, ex, scope, index, number, started=_started(scope, index), retry=False)
+    waker = Waker(ex) if ex.may_park else None
+    parked = scope.parks.get(index) if scope.parks else None
+    tickets = dict(parked.tickets) if parked else {}
+    asking = Asking(holder.place, holder.place.name, holder.lose, waker, alive(ex), tickets)
+    hear(ex, scope, index, number, holder.place)
+    try:
+        found = await taken(ex, scope, wishes, asking)
+    except asyncio.CancelledError as error:
+        return Barred(ex.state.drop(scope, index) if ex.note_if_cancelled(error) else await refuse(error))
+    except PeriodTaken as error:
+        return Barred(await _passed_by(ex, scope, index, number, str(error)))
+    except ContentionError as error:
+        if waker is not None and comes_back(error):
+            snoozed = await _snooze(ex, scope, index, number, wishes, error, waker, asking)
+            if snoozed is not None:
+                return Barred(snoozed)
+            await coordinator_of(ex).resign(wishes, asking)
+        return Barred(await refuse(error))
+    except (EngineClosed, *FATAL):
+        raise
+    except Exception as error:
+        return Barred(await refuse(error))
+    if found is None or scope.stopped or ex.leaving is not None:
+        return Barred(await _too_late(ex, scope, index, wishes, asking, found))
+    if scope.parks:
+        scope.parks.pop(index, None)
+    return found
+
+
+async def _too_late(
+    ex: Execution, scope: Scope, index: int, wishes: Sequence[Wish], asking: Asking, found: Holding | None
+) -> Readies | Later:
+    """Its scope was stopped, or the run is being left, while it waited."""
+    await released(ex, asking.place, found, None)
+    if not scope.stopped:
+        return attempt.Later(scope, index, 0.0)
+    await shielded(coordinator_of(ex).resign(wishes, asking))
+    return ex.state.drop(scope, index)
+
+
+def comes_back(error: ContentionError) -> bool:
+    """Whether it may be had later."""
+    return not isinstance(error, OutOfTurn) or error.reason == "waiting"
+
+
+async def taken(ex: Execution, scope: Scope, wishes: Sequence[Wish], asking: Asking) -> Holding | None:
+    """What is wished for; None when the wait was cut short.
+
+    Raises:
+        ContentionError, PeriodTaken, UnknownRateLimit, AioreactorError: see `Coordinator.acquire`.
+
+    Cancellation: nothing is held.
+    """
+    limit, found = CancelScope(), None
+    ex.waits[limit] = scope
+    try:
+        with limit:
+            found = await coordinator_of(ex).acquire(wishes, asking)
+    finally:
+        del ex.waits[limit]
+    return found
+
+
+async def _through(ex: Execution, scope: Scope, index: int, gate: Gate) -> Readies | Later:
+    """Make the attempt, and give back what it held."""
+    try:
+        ready = await attempt.run_step(ex, scope, index, gate)
+    except EngineClosed:
+        raise
+    except BaseException:
+        await released(ex, gate.place, gate.holds, "failure")
+        raise
+    ending = _ENDINGS.get(scope.status[index], "failure")
+    if isinstance(ready, attempt.Later):
+        ending = "halt"  # the next attempt takes its own
+    await released(ex, gate.place, gate.holds, "paused" if ex.lost is not None else ending)
+    return ready
+
+
+async def released(ex: Execution, place: Any, holds: Holding | None, ending: Ending | None) -> None:
+    """Give holds back, whatever happens meanwhile; without an ``ending`` as if they had never been taken.
+
+    Cancellation: noted with the execution, when all of it is done.
+    """
+    try:
+        if holds is not None:
+            await shielded(holds.give_back() if ending is None else holds.release(ending))
+    except asyncio.CancelledError as error:
+        ex.note_if_cancelled(error)
+    except Exception as error:
+        text = "a marker or a position could not be written"
+        note(logger, logging.WARNING, "hold_not_released", text, run_id=ex.state.run_id, place=place.name, error=error)
+    finally:
+        coordinator_of(ex).listen(place, None)
+
+
+async def _passed_by(ex: Execution, scope: Scope, index: int, number: int, why: str) -> Readies | Later:
+    """Somebody succeeded in this period already: the step is skipped, and the run goes on."""
+    if ex.state.recording:
+        unkept = attempt.keep(ex, scope, index, None)
+        if unkept is not None:
+            return await attempt.ended(ex, scope, index, number, unkept, started=False, retry=False)
+    ex.state.log("skip", scope.path_of(index), number, why)
+    ready = ex.state.complete(scope, index, None, skipped=True)
+    if ex.state.recording:
+        await ex.save()
+    await ex.tell(scope, "on_step_skip", events.StepSkipped, index, number, value=None, duration=0.0)
+    return ready
+
+
+# ---------------------------------------------------------------------- snoozing
+
+
+def snooze_delay(ex: Execution, error: ContentionError, wishes: Sequence[Wish]) -> float:
+    """Seconds after which it is tried again although nobody called; to ask is a sign of life in a line."""
+    if error.retry_after is not None:
+        return error.retry_after
+    lives = [wish.primitive.poison_after / 3 for wish in wishes if isinstance(wish.primitive, OrderedLock)]
+    return min([ex.environment.snooze_delay * random.uniform(1.0, 1.5), *lives])
+
+
+def alive(ex: Execution) -> float:
+    """Seconds for which a place in line is kept: until after the next try, and for a worker to take the run."""
+    return 2 * ex.environment.snooze_delay + 60
+
+
+async def _snooze(
+    ex: Execution,
+    scope: Scope,
+    index: int,
+    number: int,
+    wishes: Sequence[Wish],
+    error: ContentionError,
+    waker: Waker,
+    asking: Asking,
+) -> Later | None:
+    """Come back later; None if it has come back too often."""
+    before = scope.parks.get(index) if scope.parks else None
+    count, name = (before.count if before is not None else 0) + 1, name_of(wishes, error)
+    if count > ex.environment.snooze_max and not ex.state.admitted:
+        return None
+    if count == ex.environment.snooze_max + 1:
+        text = "it goes on waiting, since the run has done things already"
+        path = scope.path_of(index)
+        note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, path=path, waits_for=name)
+    delay = snooze_delay(ex, error, wishes)
+    parked = Parked(count, asking.tickets, waker)
+    ex.state.snooze(scope, index, parked, ex.clock.now() + delay)
+    if before is None:
+        ex.state.log("park", scope.path_of(index), number, name)
+    if ex.state.recording:
+        await ex.save()
+    await ex.tell(scope, "on_step_park", events.StepParked, index, number, delay=delay, waits_for=name)
+    return attempt.Later(scope, index, delay, name, waker)
+
+
+async def withdraw(ex: Execution, scope: Scope, index: int) -> None:
+    """A snoozed step will not come back: its place in line is given up.
+
+    Cancellation: noted with the execution.
+    """
+    parked = scope.parks.pop(index, None) if scope.parks else None
+    if parked is None:
+        return
+    node, name = scope.plan.nodes[index], f"{ex.state.run_id}:{scope.path_of(index)}:{scope.attempt_of(index) + 1}"
+    place = coordinator_of(ex).place(None, name)
+    fixed = [Wish(each, each.key) for each in node.coordination if isinstance(each.key, str)]
+    asking = Asking(place, name, _nothing, tickets=parked.tickets)
+    try:
+        await shielded(coordinator_of(ex).resign(fixed, asking))
+    except asyncio.CancelledError as error:
+        ex.note_if_cancelled(error)
+
+
+def _nothing(error: LeaseLost) -> None:
+    """Nothing is held."""
+
+
+# ---------------------------------------------------------------------- hooks
+
+
+def hear(ex: Execution, scope: Scope, index: int | None, number: int, place: Any) -> None:
+    """Have the hooks told of what happens to the holds of a place, without making anybody wait."""
+    hooks = scope.hooks
+    if hooks is None or not any(hooks.listening(name) for name in _HOOKS.values()):
+        return
+
+    def heard(fact: str, kind: str, key: str, waited: float) -> None:
+        event, hook = _EVENTS[fact], _HOOKS[fact]
+        fields: dict[str, Any] = {"waited": waited} if fact == "acquired" else {}
+        ex._send(partial(ex.tell, scope, hook, event, index, number, kind=kind, key=key, scope=place.name, **fields))
+
+    coordinator_of(ex).listen(place, heard)
+
+
+_EVENTS: dict[str, Any] = {
+    "acquired": events.HoldAcquired,
+    "contended": events.HoldContended,
+    "released": events.HoldReleased,
+    "lost": events.HoldLost,
+}
+_HOOKS = {fact: f"on_hold_{fact}" for fact in _EVENTS}

@@ -1,0 +1,518 @@
+"""Coordination of reactors: what a run, a composed child or an element holds for all the bodies inside it.
+
+Overview. A `Guard` belongs to the scope whose class declares coordination. The run's own is taken before anything runs
+(`admit`), is data in its record from then on, and is taken up again by whoever goes on with the run (`readmit`): what
+was lost meanwhile is competed for anew. A child's is taken before it is opened, and is in its image. Each is given back
+when its scope has ended and that was kept; over a park or a hand-off it is stretched and left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aioreactor.engine import attempt
+from aioreactor.engine.drive import EngineClosed, shielded
+from aioreactor.engine.gating import (
+    Barred,
+    Waker,
+    alive,
+    comes_back,
+    coordinator_of,
+    hear,
+    name_of,
+    passed,
+    place_around,
+    released,
+    snooze_delay,
+    taken,
+    wishes_of,
+)
+from aioreactor.engine.leaving import Leaving
+from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, PeriodTaken, Wish
+from aioreactor.engine.scope import Failed, MapRun, Scope
+from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, UnknownRateLimit
+from aioreactor.logs import note
+from aioreactor.plan.model import Plan
+from aioreactor.results import Failure, Halt, Outcome, Success
+
+if TYPE_CHECKING:
+    from aioreactor.engine.scheduler import Execution
+
+logger = logging.getLogger("aioreactor.engine")
+GAP = 60.0
+"""Seconds for which holds are kept at least, over a gap without a process."""
+
+_EXCLUSIVE = frozenset({"lock", "semaphore"})
+_KEPT = _EXCLUSIVE | {"ordered_lock"}
+
+
+class Guard:
+    """What a scope holds for the bodies inside it.
+
+    Attributes:
+        wishes: All that it is to hold.
+        alive: Seconds for which its places in line are kept.
+        held: Names of those locks and semaphores that it does hold.
+        base: The context that bodies inside are copied from.
+        outer: That of the nearest scope around.
+        waker: Calls when what was refused is there.
+    """
+
+    __slots__ = (
+        "alive", "base", "ex", "held", "holdings", "outer", "place", "positions", "scope", "tickets", "waker", "wishes",
+    )  # fmt: skip
+
+    def __init__(self, place: Any, wishes: Sequence[Wish]) -> None:
+        self.place = place
+        self.wishes = list(wishes)
+        self.alive = GAP
+        self.held: set[str] = set()
+        self.holdings: list[Holding] = []
+        self.positions: dict[str, dict[str, Any]] = {}
+        self.tickets: dict[str, str] = {}
+        self.ex: Execution | None = None
+        self.scope: Scope | None = None
+        self.outer: Guard | None = None
+        self.base: Any = None
+        self.waker: Waker | None = None
+
+    def enter(self, ex: Execution, scope: Scope, base: Any) -> None:
+        """Bodies in this scope are inside from now on."""
+        self.ex, self.scope, self.outer, self.base = ex, scope, scope.guard, base
+        coordinator_of(ex).settle(base, self.place)
+        scope.guard = self
+
+    def asking(self, *, admitted: bool = False, undoing: bool = False) -> Asking:
+        """How it asks for what it does not have."""
+        return Asking(
+            self.place,
+            self.place.name,
+            self.lose,
+            self.waker,
+            self.alive,
+            self.tickets,
+            self.positions,
+            admitted=admitted,
+            undoing=undoing,
+        )
+
+    def got(self, holding: Holding, wishes: Sequence[Wish]) -> None:
+        """It has these."""
+        self.holdings.append(holding)
+        self.held |= {wish.name for wish in wishes if wish.primitive.kind in _EXCLUSIVE}
+
+    def lose(self, error: LeaseLost) -> None:
+        """One of its holds is lost: what goes forward inside fails; a rollback takes it anew for each action."""
+        self.held -= {wish.name for wish in self.wishes if wish.key == error.key}
+        if self.ex is not None and self.scope is not None:
+            self.ex.guard_lost(self.scope, error)
+
+    def missing(self) -> list[Wish]:
+        """Locks and semaphores that it does not hold now."""
+        return [wish for wish in self.wishes if wish.primitive.kind in _EXCLUSIVE and wish.name not in self.held]
+
+    def to_data(self) -> dict[str, Any]:
+        """What another process needs to go on with all of it."""
+        found: dict[str, list[Any]] = {}
+        for holding in self.holdings:
+            for name, rows in holding.to_data().items():
+                found.setdefault(name, []).extend(rows)
+        return found
+
+    def forget(self) -> list[Holding]:
+        """Its holdings, for somebody to give back; it has none any more."""
+        found, self.holdings, self.held = self.holdings, [], set()
+        return found
+
+
+def locks_of(wishes: Sequence[Wish]) -> list[Wish]:
+    """Those that a rollback takes as well: limits, periods and turns never hold it up."""
+    return [wish for wish in wishes if wish.primitive.kind in _EXCLUSIVE]
+
+
+# ---------------------------------------------------------------------- the run's own
+
+
+async def admit(ex: Execution, view: Any, inputs: Mapping[str, Any]) -> None:
+    """Pass the run's gates. Where they refuse, the run is halted, failed, left or cancelled, and nothing starts.
+
+    Raises:
+        ContentionError: one refused, and the run may not be left to others; nothing has run.
+        UnknownRateLimit, AioreactorError: likewise.
+
+    Cancellation: noted with the execution.
+    """
+    root = ex.state.root
+    root.view, root.inputs = view, inputs
+    guard = _made(ex)
+    if guard is not None:
+        await _enter(ex, guard, guard.wishes, admitted=False)
+
+
+async def readmit(ex: Execution, *, back: bool) -> None:
+    """Take up again what the run holds; ``back``: it is being rolled back, and so waits for nothing.
+
+    Raises, Cancellation: as for `admit`.
+    """
+    gates = ex.state.gates or {}
+    if ex.state.root.guard is not None:
+        return
+    guard = _made(ex)
+    if guard is None or (back and "holds" not in gates):
+        if guard is not None:
+            guard.enter(ex, ex.state.root, ex.base)  # it holds nothing: each action takes what it needs
+        return
+    if "holds" not in gates:
+        await _enter(ex, guard, guard.wishes, admitted=False)
+        return
+    try:
+        holding, kept = await shielded(coordinator_of(ex).adopt(gates["holds"], guard.asking()))
+    except asyncio.CancelledError as error:
+        ex.note_cancel(error)
+        return
+    except Exception as error:
+        ex.lose(JournalFailed(f"the store did not say what the run still holds: {error}"))
+        return
+    guard.got(holding, [wish for wish in guard.wishes if wish.name in kept])
+    missing = [wish for wish in guard.wishes if wish.primitive.kind in _KEPT and wish.name not in kept]
+    if missing and not back:
+        await _enter(ex, guard, missing, admitted=True)
+    else:
+        guard.enter(ex, ex.state.root, ex.base)
+
+
+def _made(ex: Execution) -> Guard | None:
+    """The run's guard, which has nothing yet; None when a key cannot be computed, which fails the run."""
+    root, plan = ex.state.root, ex.plan
+    try:
+        wishes = wishes_of(plan.options.coordination, lambda: root.view, plan.reactor.__qualname__)
+    except ArgumentError as error:
+        _fail(ex, error)
+        return None
+    guard = Guard(coordinator_of(ex).place(None, ex.state.run_id), wishes)
+    gates = ex.state.gates or {}
+    guard.positions, guard.tickets = dict(gates.get("positions", {})), dict(gates.get("tickets", {}))
+    guard.waker, guard.alive = Waker(ex) if ex.may_park else None, alive(ex)
+    return guard
+
+
+async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitted: bool) -> None:
+    hear(ex, ex.state.root, None, 1, guard.place)
+    try:
+        holding = await coordinator_of(ex).acquire(wishes, guard.asking(admitted=admitted))
+    except EngineClosed:
+        raise
+    except BaseException as error:
+        if isinstance(error, ContentionError) and comes_back(error) and ex.may_park and _snoozed(ex, guard, error):
+            await _kept(ex, guard)
+            return
+        await shielded(coordinator_of(ex).resign(wishes, guard.asking()))
+        coordinator_of(ex).listen(guard.place, None)
+        _turn_away(ex, error)
+        for holding in guard.forget():
+            await released(ex, guard.place, holding, "failure")
+        return
+    guard.got(holding, wishes)
+    guard.enter(ex, ex.state.root, ex.base)
+    ex.state.gates = {"holds": guard.to_data()}
+    if ex.state.recording:
+        # At once, so that a crash neither spends a limit again nor leaves the locks to nobody.
+        await ex.save(firm=True)
+
+
+def _turn_away(ex: Execution, error: BaseException) -> None:
+    """What becomes of a run whose gates do not let it in.
+
+    Raises:
+        BaseException: ``error``, where the run may not be left to others: nothing has run.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        ex.note_cancel(error)
+    elif isinstance(error, PeriodTaken):
+        _halt(ex, "period")
+    elif isinstance(error, ContentionError) and not comes_back(error):
+        _halt(ex, getattr(error, "reason", ""))
+    elif not ex.may_park:
+        ex.refused = error
+        raise error
+    elif isinstance(error, (ContentionError, UnknownRateLimit, ValueError)):
+        _fail(ex, error)
+    elif isinstance(error, Exception):
+        ex.lose(JournalFailed(f"the store could not be asked for what the run needs: {error}"))
+    else:
+        raise error
+
+
+def _halt(ex: Execution, reason: str) -> None:
+    state = ex.state
+    if state.admitted:
+        _fail(ex, LeaseLost(ex.plan.name, reason))
+        return
+    state.halt = (reason, "")
+    state.stop_all()
+
+
+def _fail(ex: Execution, error: BaseException) -> None:
+    ex.state.fail_scope(ex.state.root, Failed(error, ex.state.root, None), always=True)
+
+
+def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
+    """Leave the run until it is called, or for a while; False if it has come back too often."""
+    gates = ex.state.gates or {}
+    count = int(gates.get("parks", 0)) + 1
+    if count > ex.environment.snooze_max and not ex.state.admitted:
+        return False
+    name = name_of(guard.wishes, error)
+    if count == ex.environment.snooze_max + 1:
+        text = "it goes on waiting, since the run has done things already"
+        note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, waits_for=name)
+    kept = {"holds": guard.to_data()} if guard.holdings else {}
+    ex.state.gates = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions}
+    ex.root_waker = guard.waker
+    ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error, guard.wishes), name))
+    return True
+
+
+async def _kept(ex: Execution, guard: Guard) -> None:
+    """What the run holds while it waits for the rest."""
+    for holding in guard.forget():
+        await _parked(ex, guard, holding, 2 * ex.environment.snooze_delay + GAP)
+
+
+# ---------------------------------------------------------------------- nested reactors
+
+
+def declared_by(scope: Scope, index: int) -> tuple[Any, ...]:
+    """What a composed child or the elements of a map take: what stands at the use of the class, else in its header.
+
+    Turns of ordered locks belong to whole runs.
+    """
+    node = scope.plan.nodes[index]
+    plan = node.child if node.kind == "compose" else node.element
+    if plan is None or plan.element:
+        return ()
+    use: Any = node.node if node.kind == "compose" else getattr(node.node, "element", None)
+    given = getattr(use, "coordination", None)
+    chosen = given if given is not None else plan.options.coordination
+    return tuple(each for each in chosen if each.kind != "ordered_lock")
+
+
+async def child_passed(ex: Execution, scope: Scope, index: int, view: Any) -> Guard | Barred | None:
+    """Pass the gates of a composed child; None if it has none.
+
+    Cancellation: noted with the execution.
+    """
+    primitives = declared_by(scope, index)
+    if not primitives:
+        return None
+    path = scope.path_of(index)
+    try:
+        wishes = wishes_of(primitives, lambda: view, path)
+    except ArgumentError as error:
+        return Barred(await attempt.ended(ex, scope, index, 1, error, started=False, retry=False))
+    guard = Guard(coordinator_of(ex).place(place_around(scope), f"{ex.state.run_id}:{path}"), wishes)
+    found = await passed(ex, scope, index, 1, wishes, guard)
+    if isinstance(found, Barred):
+        return found
+    guard.got(found, wishes)
+    return guard
+
+
+async def element_passed(ex: Execution, run: MapRun, view: Any) -> Guard | None:
+    """Pass the gates of the next element; None if it has none, or is not to begin any more.
+
+    In a worker it waits for as long as a step would come back: an element has no place in line of its own.
+
+    Raises:
+        ArgumentError: a key cannot be computed.
+        ContentionError, PeriodTaken, AioreactorError: it is refused.
+
+    Cancellation: nothing is held.
+    """
+    primitives, path = declared_by(run.scope, run.index), f"{run.path}[{run.opened}]"
+    wishes = wishes_of(primitives, lambda: view, path)
+    guard = Guard(coordinator_of(ex).place(place_around(run.scope), f"{ex.state.run_id}:{path}"), wishes)
+    hear(ex, run.scope, run.index, 1, guard.place)
+    wait = ex.environment.snooze_delay * ex.environment.snooze_max if ex.may_park else None
+    asking = Asking(guard.place, guard.place.name, guard.lose, wait=wait)
+    found = await taken(ex, run.scope, wishes, asking)
+    if found is None or run.stopped or ex.leaving is not None:
+        await released(ex, guard.place, found, None)
+        return None
+    guard.got(found, wishes)
+    return guard
+
+
+async def free(ex: Execution) -> None:
+    """Nested scopes have ended, and that is kept: give back what they held.
+
+    Cancellation: noted with the execution.
+    """
+    freed, ex.state.freed = ex.state.freed, []
+    for scope in freed:
+        assert scope.guard is not None
+        ending: Ending = "failure" if scope.failure is not None else "halt" if scope.halt is not None else "success"
+        for holding in scope.guard.forget():
+            await released(ex, scope.guard.place, holding, ending)
+
+
+async def readmit_nested(ex: Execution) -> None:
+    """Take up again what nested scopes held in the process before; those that have ended hold nothing.
+
+    Cancellation: noted with the execution.
+    """
+    stored, ex.state.unadopted = dict(ex.state.unadopted), []
+    for scope in list(ex.state.scopes()):
+        around = scope.owner
+        if around is not None and (primitives := declared_by(around, scope.index)):
+            await _readmit(ex, around, scope, primitives, stored.get(scope))
+
+
+async def _readmit(
+    ex: Execution, around: Scope, scope: Scope, primitives: tuple[Any, ...], data: Mapping[str, Any] | None
+) -> None:
+    try:
+        wishes = wishes_of(primitives, lambda: scope.view, scope.path)
+    except ArgumentError as error:
+        note(logger, logging.WARNING, "hold_not_adopted", str(error), run_id=ex.state.run_id, path=scope.path)
+        return
+    guard = Guard(coordinator_of(ex).place(place_around(around), f"{ex.state.run_id}:{scope.path}"), wishes)
+    goes_on = data is not None and scope.left > 0 and scope.failure is None
+    if goes_on:
+        await _adopted(ex, guard, data or {}, back=scope.stopped)
+    outer = scope.guard
+    below = [each for each in ex.state.scopes() if each is not scope and _is_inside(each, scope)]
+    guard.enter(ex, scope, ex.base.copy())
+    for each in below:
+        if each.guard is outer:
+            each.guard = guard
+    if goes_on and not scope.stopped and (missing := guard.missing()):
+        guard.lose(LeaseLost(missing[0].key, "nobody kept it while the run was between two processes"))
+
+
+async def _adopted(ex: Execution, guard: Guard, data: Mapping[str, Any], *, back: bool) -> None:
+    """Take up what is still there, and compete anew for what is not."""
+    try:
+        holding, kept = await shielded(coordinator_of(ex).adopt(data, guard.asking()))
+        guard.got(holding, [wish for wish in guard.wishes if wish.name in kept])
+        missing = [] if back else guard.missing()
+        if missing:
+            asking = guard.asking(admitted=True, undoing=True)
+            guard.got(await shielded(coordinator_of(ex).acquire(missing, asking)), missing)
+    except asyncio.CancelledError as error:
+        ex.note_if_cancelled(error)
+    except Exception as error:
+        note(logger, logging.WARNING, "hold_not_adopted", str(error), run_id=ex.state.run_id, place=guard.place.name)
+
+
+def _is_inside(scope: Scope, top: Scope) -> bool:
+    current: Scope | None = scope
+    while current is not None and current is not top:
+        current = current.owner
+    return current is top
+
+
+# ---------------------------------------------------------------------- the ends
+
+
+async def finish(ex: Execution, outcome: Outcome[Any]) -> None:
+    """The run has ended, and that is kept: give back what it held, from the inside out.
+
+    Cancellation: noted with the execution.
+    """
+    ending: Ending = "success" if isinstance(outcome, Success) else "halt" if isinstance(outcome, Halt) else "failure"
+    await _give_all_back(ex, ending if not isinstance(outcome, Failure) else "failure")
+
+
+async def _give_all_back(ex: Execution, ending: Ending) -> None:
+    for guard in reversed(_guards(ex)):
+        for holding in guard.forget():
+            await released(ex, guard.place, holding, ending)
+
+
+def _guards(ex: Execution) -> list[Guard]:
+    """All guards of the run, outer ones first."""
+    return [scope.guard for scope in ex.state.scopes() if scope.guard is not None and scope.guard.scope is scope]
+
+
+async def mark(ex: Execution, outcome: Outcome[Any]) -> None:
+    """The run has succeeded: its periods are marked before that is kept, so that no crash lets a second one succeed.
+
+    Cancellation: noted with the execution.
+    """
+    guard = ex.state.root.guard
+    for holding in guard.holdings if guard is not None and isinstance(outcome, Success) else ():
+        try:
+            await shielded(holding.mark())
+        except asyncio.CancelledError as error:
+            ex.note_if_cancelled(error)
+        except Exception as error:
+            text = "a period is not marked, and another run may succeed in it"
+            note(logger, logging.WARNING, "hold_not_released", text, run_id=ex.state.run_id, error=error)
+
+
+async def leave(ex: Execution, delay: float) -> None:
+    """Keep everything for whoever goes on with the run, ``delay`` seconds from now.
+
+    Cancellation: noted with the execution.
+    """
+    for guard in _guards(ex):
+        for holding in guard.forget():
+            await _parked(ex, guard, holding, delay + GAP)
+
+
+async def pause(ex: Execution) -> None:
+    """Give back what the run holds until somebody answers: what it has spent stays spent, its turn stays its own.
+
+    Cancellation: noted with the execution.
+    """
+    for guard in reversed(_guards(ex)):
+        claims = guard.to_data().get("claims", [])
+        for holding in guard.forget():
+            await released(ex, guard.place, holding, "paused")
+        if guard.scope is ex.state.root:
+            ex.state.gates = {"holds": {"leases": [], "turns": [], "claims": claims}, "positions": guard.positions}
+
+
+async def _parked(ex: Execution, guard: Guard, holding: Holding, seconds: float) -> None:
+    coordinator_of(ex).listen(guard.place, None)
+    try:
+        await shielded(holding.park(seconds))
+    except asyncio.CancelledError as error:
+        ex.note_if_cancelled(error)
+        holding.abandon()
+    except Exception as error:
+        note(logger, logging.WARNING, "hold_not_stretched", run_id=ex.state.run_id, error=error)
+        holding.abandon()
+
+
+def abandon(ex: Execution) -> None:
+    """Somebody else has the run, and its holds with it."""
+    for guard in _guards(ex):
+        coordinator_of(ex).listen(guard.place, None)
+        for holding in guard.forget():
+            holding.abandon()
+
+
+# ---------------------------------------------------------------------- undoing a run that has ended
+
+
+async def taken_again(coordinator: Coordinator, plan: Plan, view: Any, run_id: str) -> Guard | None:
+    """The locks and semaphores of a run that has ended, for an undo; None if its class declares none.
+
+    Raises:
+        ContentionError: one was not to be had within its ``rollback_wait``.
+        ArgumentError: a key cannot be computed.
+        AioreactorError: the store is away.
+
+    Cancellation: nothing is held.
+    """
+    wishes = locks_of(wishes_of(plan.options.coordination, lambda: view, plan.reactor.__qualname__))
+    if not wishes:
+        return None
+    guard = Guard(coordinator.place(None, run_id), wishes)
+    guard.got(await coordinator.acquire(wishes, guard.asking(admitted=True, undoing=True)), wishes)
+    return guard
