@@ -197,7 +197,7 @@ class Runtime:
                 raise StoreRequired(what, reasons)
             return
         if durability == "none":
-            reasons += [f'{text}, and durability="none" keeps nothing' for text in plan.store_reasons]
+            reasons += [f'{text}, and durability="none" keeps nothing' for text in plan.record_reasons]
         if not dispatched:
             reasons += [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
         if reasons:

@@ -163,8 +163,9 @@ class _Compiler(NodeCompiler):
         plan.has_bounds = plan.options.max_concurrency is not None or any(found.has_bounds for found in inner)
         plan.resource_needs = tuple(resources_of(plan))
         plan.fingerprint = fingerprint(plan)
-        plan.store_reasons = store_need.reasons(plan)
+        plan.record_reasons = store_need.of_record(plan)
         plan.later_reasons = store_need.later(plan)
+        plan.store_reasons = store_need.reasons(plan)
         return plan
 
     def _returns(self) -> int | None:

@@ -127,6 +127,8 @@ class Plan:
     """What is worth knowing and no mistake; the warnings are among them."""
     fingerprint: str = ""
     store_reasons: tuple[str, ...] = ()
+    record_reasons: tuple[str, ...] = ()
+    """Those of them that need the run itself to be stored."""
     later_reasons: tuple[str, ...] = ()
     """Those of them that this release does not do yet, with a store either."""
     element: bool = False

@@ -20,14 +20,21 @@ def reasons(plan: Plan) -> tuple[str, ...]:
     if plan.options.coordination:
         found.append(f"{plan.reactor.__qualname__} declares coordination")
     found += [text for node in plan.nodes for text in _coordinated(node, f"step {node.name!r}")]
+    found += [text for node in plan.nodes for inner in _plans_in(node) for text in inner.store_reasons]
+    return tuple(dict.fromkeys([*later(plan), *found, *of_record(plan)]))
+
+
+def of_record(plan: Plan) -> tuple[str, ...]:
+    """Those of them that need the run itself to be stored."""
+    found = []
     if plan.background is not None:
         found.append(f"{plan.reactor.__qualname__} goes on in the background")
     if plan.options.on_cancel == "detach":
         found.append(f'{plan.reactor.__qualname__} has on_cancel="detach"')
     for node in plan.nodes:
-        found += [text for inner in _plans_in(node) for text in inner.store_reasons]
+        found += [text for inner in _plans_in(node) for text in inner.record_reasons]
         found += _waits_in(node)
-    return tuple(dict.fromkeys([*later(plan), *found]))
+    return tuple(dict.fromkeys(found))
 
 
 def _waits_in(node: PlanNode) -> list[str]:
