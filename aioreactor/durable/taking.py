@@ -73,7 +73,7 @@ class Taking(Base):
     async def _take(self, run_id: str) -> Claim | None:
         """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
         row = await self.store.peek(run_id)
-        if row is None or not row.is_owed or row.due_ms - row.now_ms > EARLY_MS:
+        if row is None or not row.is_owed or row.awaited_ms - row.now_ms > EARLY_MS:
             return None
         status: Status | None = "running" if row.status in {"pending", "paused"} else None
         claim = await self.store.take(run_id, (row.status,), ttl_ms=self._ttl_ms(), status=status)

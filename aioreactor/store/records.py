@@ -171,6 +171,11 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         return text if fence == str(self.fence) and not self.ended else ""
 
     @property
+    def awaited_ms(self) -> int:
+        """Before then nobody is expected to take it; a request that came when it was being let go is for now."""
+        return 0 if self.asked > self.served else self.due_ms
+
+    @property
     def is_owed(self) -> bool:
         """Whether somebody has to move it on, now or when it is due."""
         return self.status in LIVE or (self.status == "paused" and (self.due_ms > 0 or self.asked > self.served))
@@ -201,7 +206,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.lease_ms:
             return self.lease_left_ms
-        return max(max(self.updated_ms, self.due_ms) + idle_ms - self.now_ms, 0)
+        return max(max(self.updated_ms, self.awaited_ms) + idle_ms - self.now_ms, 0)
 
     @property
     def listing(self) -> str:

@@ -337,6 +337,24 @@ async def test_what_was_accepted_survives_whoever_accepted_it(place: Place) -> N
     assert ledger == ["do:submit", "pay:ann", "do:ship"]
 
 
+async def test_what_came_while_it_was_being_let_go_does_not_wait_until_it_is_due(place: Place) -> None:
+    async with place.another() as other:
+        outcome = await Long.run()
+        assert other.durable is not None
+        value = other.durable._codec().value(Long.plan["wait"], "wait", "x")
+        allowed: Any = ("paused",)
+        body = pack(Body("answer", "wait", value=value))
+        await place.store.ask(outcome.run_id, body, request_id=answer_id("wait"), allowed=allowed)
+        row = await place.store.peek(outcome.run_id)
+        assert row is not None
+        run = place.store.space.run(outcome.run_id)
+        # As if the answer had been accepted a moment before the run was let go.
+        await place.do("HSET", run, "due_ms", row.now_ms + 3600_000, "updated_ms", 1)
+        await place.do("ZADD", f"{place.prefix}:{{:index}}:live", 1, outcome.run_id)
+        assert await place.sweep_elsewhere() == [outcome.run_id]
+    assert await ends(outcome.run_id) == Success("x")
+
+
 @pytest.mark.parametrize("at", ["pay", "ship"])
 async def test_an_applied_answer_is_not_applied_again_after_a_crash(place: Place, at: str) -> None:
     class Crashing(Purchase, name=f"pause.Crashing{at}"):
@@ -375,6 +393,10 @@ class Defaulting(Expiring, name="pause.Defaulting"):
 
 class Lasting(Expiring, name="pause.Lasting"):
     wait = interrupt(str, after=[Expiring.a], timeout=0.3, on_timeout="wait")
+
+
+class Long(Expiring, name="pause.Long"):
+    wait = interrupt(str, after=[Expiring.a], timeout=3600)
 
 
 class Busy(Expiring, name="pause.Busy"):
@@ -674,11 +696,11 @@ async def test_a_run_pauses_when_its_timers_are_over(place: Place) -> None:
 
 
 async def test_a_worker_parks_a_run_that_has_both_and_an_answer_moves_it(place: Place) -> None:
-    class Long(Both, name="pause.Long"):
+    class Slow(Both, name="pause.Slow"):
         nap = timer(hours=1, after=[Both.a])
 
     async with working(place, park_after=0.1):
-        handle = await Long.enqueue()
+        handle = await Slow.enqueue()
         while not (await runs.find(handle.run_id)).waits_for.startswith("timer"):
             await asyncio.sleep(0.02)
         answered = await runs.resume(handle.run_id, "wait", "x")
