@@ -27,6 +27,7 @@ from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, SerializationError, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
+from aioreactor.plan.units import units_in
 from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
@@ -177,6 +178,9 @@ class Runtime:
             check_importable(plan)
         else:
             self._check_resources(plan)
+        for unit in units_in(plan):
+            assert unit.unit is not None
+            check_importable(unit.unit)
         return plan
 
     def _check_store(self, plan: Plan, options: Mapping[str, Any], *, dispatched: bool) -> None:
@@ -191,6 +195,8 @@ class Runtime:
             if reasons:
                 raise StoreRequired(what, reasons)
             return
+        if plan.has_units and durability == "none":
+            raise StoreRequired(what, [*plan.store_reasons, "durability='none' keeps nothing"])
         if not dispatched:
             reasons += [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
         if reasons:

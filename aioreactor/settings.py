@@ -34,6 +34,8 @@ class Settings:
     without getting further, ``retention`` how long a run that ended is kept, ``max_value_bytes`` the
     largest value of a step; ``cipher`` encrypts marked fields.
     In a worker, a run of which nothing but waits is left is parked when they last longer than ``park_after``.
+    Who reads a unit (``async_step``, ``async_reactor``) waits up to ``unit_wait`` for its outcome; in a worker, parked,
+    up to ``unit_park`` from when it was dispatched.
     ``rate_limits`` gives limits to the names of `RateLimit`: ``{"stripe": {"second": 3, "minute": 100}}``.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
@@ -43,6 +45,8 @@ class Settings:
     queue: str | None = None
     queue_url: str | None = None
     park_after: float = 2.0
+    unit_wait: float = 30.0
+    unit_park: float = 3600.0
     store_retry_for: float = 10.0
     lease_ttl: float = 30.0
     lease_thread: bool = False
@@ -73,6 +77,9 @@ class Settings:
             raise ValueError(f"lease_ttl={self.lease_ttl}: the shortest lease is 1 s")
         if self.max_recoveries < 1:
             raise ValueError(f"max_recoveries={self.max_recoveries}: a run may lose its process once at least")
+        for name in ("unit_wait", "unit_park"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: seconds from 0")
         for name, limits in self.rate_limits.items():
             try:
                 check_limits(limits)
@@ -139,6 +146,8 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "queue": str,
     "queue_url": str,
     "park_after": float,
+    "unit_wait": float,
+    "unit_park": float,
     "store_retry_for": float,
     "lease_ttl": float,
     "lease_thread": _flag,

@@ -8,7 +8,7 @@ from typing import Any
 from aioreactor.durable.base import Base
 from aioreactor.errors import NotResumable, RunNotFound, SerializationError, UnknownReactor
 from aioreactor.plan.model import Plan
-from aioreactor.registry import find_reactor
+from aioreactor.registry import find_plan
 from aioreactor.results import Outcome
 from aioreactor.snapshots import RunSnapshot, StoredReader, bare_outcome, from_row
 from aioreactor.store.records import Held, Query
@@ -50,7 +50,7 @@ class Reading(Base):
         return found
 
     def _reader(self, record: StoredRun, plan: Plan | None = None) -> StoredReader:
-        chosen = plan if plan is not None else find_reactor(record.row.reactor).plan
+        chosen = plan if plan is not None else find_plan(record.row.reactor)
         return StoredReader(self.environment, chosen, self._codec(), record)
 
     async def find(self, run_id: str, plan: Plan | None = None) -> RunSnapshot:

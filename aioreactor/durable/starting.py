@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aioreactor.durable.base import despite_cancel
-from aioreactor.durable.reading import Reading
+from aioreactor.durable.units import Dispatching
 from aioreactor.engine import reporting
 from aioreactor.errors import IdempotencyConflict, SerializationError
 from aioreactor.plan.model import Plan
@@ -25,7 +25,7 @@ def run_id_of(plan: Plan, options: Mapping[str, Any]) -> str | None:
     return run_id_for_key(plan.name, key) if key is not None else given
 
 
-class Starting(Reading):
+class Starting(Dispatching):
     """The part of `DurableRuns` that begins runs."""
 
     async def run(
@@ -58,6 +58,7 @@ class Starting(Reading):
         codec.ahead = created.created_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue, asked=new.durability)
         execution.awaits_trigger = plan.background is not None
+        execution.units = self.units_of(plan, run_id, created.created_ms, new.queue, codec.ahead)
         if cancelled is not None:
             execution.note_cancel(cancelled)
         return await self._executing(created.claim, journal, new.queue, execution.run(view, inputs))

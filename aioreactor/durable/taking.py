@@ -7,8 +7,9 @@ import logging
 import time
 from typing import Any
 
-from aioreactor.durable.base import Base, HandedBack, despite_cancel, ended, logger
+from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
 from aioreactor.durable.fits import Opened, check_fits
+from aioreactor.durable.units import Dispatching, called_off
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.recovery import restoring
@@ -26,7 +27,7 @@ from aioreactor.errors import (
 )
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
-from aioreactor.registry import find_reactor
+from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
@@ -39,7 +40,7 @@ EARLY_MS = 5000
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled"))
 
 
-class Taking(Base):
+class Taking(Dispatching):
     """The part of `DurableRuns` that takes over runs which others began."""
 
     async def recover(self, run_id: str) -> Outcome[Any] | None:
@@ -141,7 +142,7 @@ class Taking(Base):
             DefinitionError: a resource is missing.
         """
         codec, row = self._codec(), record.row
-        plan = find_reactor(row.reactor).plan
+        plan = find_plan(row.reactor)
         images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
         check_fits(plan, row.run_id, images)
         entries = [codec.entry_back(data) for data in record.trace]
@@ -170,6 +171,8 @@ class Taking(Base):
             raise
         cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
+        if claim.fence == 1 and await self.is_orphan(row):
+            return await self._end_unstarted(claim, called_off(row))
         try:
             opened = self._opened(record)
         except (PlanChanged, DefinitionError):
@@ -186,6 +189,8 @@ class Taking(Base):
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state, row.durability)
         execution.doom, execution.park_after = doom, park_after
+        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
+        execution.outer_results = await self.outer_results(plan, row, inputs)
         execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:
             execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
@@ -211,9 +216,13 @@ class Taking(Base):
         record = RunRecord(claim.run_id, "", "failed")
         outcome = Failure(error, None, retry=False, _record=record)
         note(logger, logging.ERROR, "run_unreadable", str(error), run_id=claim.run_id)
-        await self.store.close(
-            claim, "failed", encode_outcome(outcome), retention_ms=max(1, int(self.settings.retention * 1000))
-        )
+        await self._end_unstarted(claim, outcome)
+        return outcome
+
+    async def _end_unstarted(self, claim: Claim, outcome: Failure) -> Failure:
+        retention_ms = max(1, int(self.settings.retention * 1000))
+        await self.store.close(claim, outcome.status, encode_outcome(outcome), retention_ms=retention_ms)
+        await self.wake_parent(claim)
         return outcome
 
     async def stalled(self, limit: int) -> list[str]:

@@ -44,11 +44,15 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The attempt failed and is to be repeated after ``delay`` seconds."""
+    """The attempt failed and is to be repeated after ``delay`` seconds.
+
+    Or it has not begun: it is to be tried when ``unit`` has ended, after ``delay`` seconds at the latest.
+    """
 
     scope: Scope
     index: int
     delay: float
+    unit: str = ""
 
 
 class Prepared:

@@ -13,6 +13,7 @@ from anyio import lowlevel
 from aioreactor.engine import events, rollback
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
+from aioreactor.engine.units import withdraw
 from aioreactor.errors import StepCancelled
 from aioreactor.results import Dispatched, Failure, Halt, Outcome, Success
 from aioreactor.trace import Status
@@ -128,6 +129,8 @@ async def _left(ex: Execution, leaving: Leaving) -> Dispatched:
     ex.state.log(leaving.kind, leaving.path, 1, leaving.waits_for)
     delay = max(0.0, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
     job_id = await ex.part(delay, leaving.waits_for)
+    if ex.units is not None and leaving.kind == "park" and ex.lost is None:
+        await ex.units.parted()
     await ex.sent()
     if ex.lost is None and leaving.kind == "hand_off":
         await ex.tell(ex.state.root, "on_run_hand_off", events.RunHandedOff, job_id=job_id)
@@ -158,6 +161,8 @@ def cancelled_outcome(ex: Execution) -> Failure:
 
 
 async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
+    if ex.units is not None and outcome.status in ("failed", "cancelled"):
+        await withdraw(ex)
     if ex.state.recording:
         await ex.close(outcome)
     await ex.sent()

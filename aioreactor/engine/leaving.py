@@ -70,7 +70,9 @@ def to_park(ex: Execution, sleeping: list[tuple[Later, float]], longest: float) 
     deadlines = [scope.deadline for scope in ex.state.scopes() if scope.deadline is not None and scope.active]
     path = later.scope.path_of(later.index)
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due))
-    return Leaving("park", path, min([due, *deadlines]), f"the next attempt of step {path!r}, due {moment}")
+    unit = next((later.unit for later, _ in sleeping if later.unit), "")
+    waits_for = f"unit {unit!r}, until {moment}" if unit else f"the next attempt of step {path!r}, due {moment}"
+    return Leaving("park", path, min([due, *deadlines]), waits_for)
 
 
 def _is_quiet(ex: Execution, sleeping: set[Ready]) -> bool:

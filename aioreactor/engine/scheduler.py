@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from anyio import CancelScope, create_task_group
 
 from aioreactor.clock import Timer
-from aioreactor.engine import ending, events, mapping, nesting, reporting, rollback
+from aioreactor.engine import ending, events, mapping, nesting, reporting, rollback, units
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
 from aioreactor.engine.hooks import hooks_for
@@ -212,10 +212,14 @@ class Execution(Services):
             scope, index = current
             if self._gated and self._turned_away(scope, index):
                 break
-            is_step = scope.plan.nodes[index].kind == "step"
+            node = scope.plan.nodes[index]
+            is_step = node.kind == "step"
             try:
-                if is_step and not scope.stopped:
-                    ready: Any = await run_step(self, scope, index)
+                waits: Any = await units.settled(self, scope, index) if node.units else None
+                if waits is not None:
+                    ready: Any = waits
+                elif is_step and not scope.stopped:
+                    ready = await run_step(self, scope, index)
                 else:
                     ready = await self._perform(scope, index)
             except EngineClosed:
@@ -243,6 +247,8 @@ class Execution(Services):
             return self.state.drop(scope, index)
         if scope.plan.nodes[index].kind == "compose":
             return await nesting.run_child(self, scope, index)
+        if scope.plan.nodes[index].unit is not None:
+            return await units.dispatch(self, scope, index)
         return await mapping.run_map(self, scope, index)
 
     # ------------------------------------------------------------------ starting
@@ -322,12 +328,16 @@ class Execution(Services):
         self._sleepers[alarm] = later, self.clock.now() + later.delay
         self._consider_parking()
         timer = self.clock.call_later(later.delay, partial(_ring, alarm))
+        watch = CancelScope()
+        if later.unit:
+            self.tasks.start_soon(units.watch, self, later, watch, partial(_ring, alarm))
         try:
             await alarm
         except asyncio.CancelledError as error:
             self.note_if_cancelled(error)
         finally:
             timer.cancel()
+            watch.cancel()
             del self._sleepers[alarm]
 
     # ------------------------------------------------------------------ effects
@@ -465,6 +475,8 @@ class Execution(Services):
     async def _roll_back_nested(self, scope: Scope, undo: bool) -> None:
         with CancelScope(shield=True):
             await rollback.roll_back(self, scope, undo=undo)
+            if self.units is not None and undo:
+                await units.withdraw(self, scope)
             self.start_all(self._after_rollback(scope))
             await self._flush()
 

@@ -36,7 +36,8 @@ _ENDED_BADLY = (NodeStatus.FAILED, NodeStatus.CUT, NodeStatus.COMPENSATED)
 class Image:
     """One node (or element) as it is stored; ``value``, ``error``, ``inputs``, ``item`` and ``arguments`` are encoded.
 
-    ``due``, in seconds since the epoch: when the next attempt of a step may start; the deadline of a composed child.
+    ``due``, in seconds since the epoch: when the next attempt of a step may start; the deadline of a composed child;
+    when a unit was dispatched.
     """
 
     path: str
@@ -130,12 +131,14 @@ def image_of(ready: Ready, codec: Codec) -> Image:
 def _due_of(scope: Scope, index: int, status: NodeStatus, inner: Any) -> float:
     if isinstance(inner, Scope):
         return inner.deadline or 0.0
+    if scope.plan.nodes[index].unit is not None:
+        return scope.due.get(index, 0.0) if scope.due else 0.0
     return scope.due.get(index, 0.0) if scope.due and status in _WAITS else 0.0
 
 
 def _is_kept(node: PlanNode) -> bool:
     """Whether a node's value is stored: a composed child's and a map's follow from what is inside them."""
-    return node.kind == "step" or node.collect is not None
+    return node.kind == "step" or node.collect is not None or node.unit is not None
 
 
 def _value_of(scope: Scope, index: int, node: PlanNode, codec: Codec) -> bytes:
@@ -212,7 +215,8 @@ class Restorer:
             scope.left -= 1
             for dependant in node.dependants:
                 scope.waiting[dependant] -= 1
-            if status is NodeStatus.COMPLETED and (node.undo is not None or node.kind != "step"):
+            tracked = node.undo is not None or (node.kind != "step" and node.unit is None)
+            if status is NodeStatus.COMPLETED and tracked:
                 completed.append((image.order, index))
         elif status in _ENDED_BADLY:
             if status is not NodeStatus.COMPENSATED and image.order:
@@ -230,7 +234,7 @@ class Restorer:
         if image.attempts:
             scope.attempts = scope.attempts or {}
             scope.attempts[index] = image.attempts
-        if image.due and node.kind == "step":
+        if image.due and (node.kind == "step" or node.unit is not None):
             scope.due = scope.due or {}
             scope.due[index] = image.due
         if image.arguments is not None:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioreactor.plan.model import Plan, PlanNode
 
+_UNITS = {"async_step": "is an async_step", "async_reactor": "is an async_reactor"}
 _KINDS = {
-    "async_step": "is an async_step",
-    "async_reactor": "is an async_reactor",
     "interrupt": "is an interrupt",
     "timer": "is a timer",
 }
@@ -23,17 +22,23 @@ def reasons(plan: Plan) -> tuple[str, ...]:
     if plan.options.on_cancel == "detach":
         found.append(f'{plan.reactor.__qualname__} has on_cancel="detach"')
     for node in plan.nodes:
+        found += [f"step {node.name!r} {_UNITS[node.kind]}"] if node.kind in _UNITS else []
         found += [text for inner in _plans_in(node) for text in inner.store_reasons]
-    return tuple(dict.fromkeys([*later(plan), *found]))
+    return tuple(dict.fromkeys([*_later(plan, units=False), *found]))
 
 
 def later(plan: Plan) -> tuple[str, ...]:
-    """One text per thing that this release does not do yet."""
+    """One text per thing that this release does not do yet, wherever it is executed."""
+    return _later(plan, units=True)
+
+
+def _later(plan: Plan, *, units: bool) -> tuple[str, ...]:
     found = []
     if plan.options.coordination:
         found.append(f"{plan.reactor.__qualname__} declares coordination")
     for node in plan.nodes:
         found += _of_node(node)
+        found += node.unit.later_reasons if units and node.unit is not None else ()
     return tuple(dict.fromkeys(found))
 
 
