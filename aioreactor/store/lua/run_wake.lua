@@ -5,6 +5,7 @@ Who holds it hears of units by itself; but it may be about to let the run go, so
 `rest` says what a run waits for. Repeatable: it stays due.
 
 keys: run
+args:
 returns: DUE queue | HELD | OTHER | OVER
 ]]
 --- @include "statuses"
