@@ -82,8 +82,13 @@ class Reading(Base):
             RunNotFound: there is no such run.
             NotResumable: somebody executes it right now.
         """
+        row = await self.store.peek(run_id)
         removed = await self.store.delete(run_id)
         if isinstance(removed, Held):
             raise NotResumable(run_id, "running", f"{removed.owner} executes it; cancel it first")
         if not removed:
             raise RunNotFound(run_id)
+        if row is not None and row.parent:
+            queue = await self.store.wake(row.parent)  # who waits for its outcome is not to wait for long
+            if queue is not None:
+                await self.ring(row.parent, queue)
