@@ -477,5 +477,5 @@ def test_options_of_units() -> None:
     with pytest.raises(DefinitionError, match="there is no option 'independent'"):
 
         class Wrong(Reactor):
-            @step(independent=True)  # type: ignore[call-overload]
+            @step(independent=True)  # type: ignore[call-overload, untyped-decorator]
             async def one(self) -> None: ...

@@ -302,12 +302,13 @@ async def _lost(run_id: str, queue: str, delay_ms: int = 0) -> str:
 
 async def parked_alone(place: Place) -> str:
     """An order that is parked, while nobody works."""
+    run_id = f"{place.prefix}p"
     async with place.another(queue=f"{place.prefix}-queue") as other:
         assert other.durable is not None
-        handle = await Order.enqueue()
-        await other.durable.carry_on(handle.run_id, "by hand")
-    await parked(place, handle.run_id)
-    return handle.run_id
+        await Order.with_options(run_id=run_id).enqueue()
+        await other.durable.carry_on(run_id, "by hand")
+    await parked(place, run_id)
+    return run_id
 
 
 async def test_a_lost_ring_is_made_good_by_the_sweeper(place: Place) -> None:
@@ -341,7 +342,7 @@ class Dies:
 async def test_a_unit_that_ended_but_could_not_tell_is_told_of_by_the_sweeper(place: Place) -> None:
     run_id = await parked_alone(place)
     [unit] = await runs.list(parent=run_id)
-    async with place.another(Dies("run_wake")) as other:  # type: ignore[arg-type]
+    async with place.another(Dies("run_wake")) as other:
         assert other.durable is not None
         await other.durable.carry_on(unit.run_id, "by hand")
     assert (await runs.find(unit.run_id)).status == "completed"
@@ -608,7 +609,7 @@ class Trip(Reactor[Any], name="un.Trip"):
 
     @step
     async def total(self, out: int, legs: Any = result(legs)) -> int:
-        return out + sum(legs.values())
+        return out + int(sum(legs.values()))
 
     returns = total
 
