@@ -62,6 +62,9 @@ def _tell(waiting: list[asyncio.Future[None]], error: Exception | None = None) -
             written.set_result(None)
 
 
+SWEPT = 60.0
+"""A run that waits for a unit for more seconds is not rung for that time: the end of the unit rings, or a sweep."""
+
 CHANGE = 1024
 """So many bytes a change counts for, besides its own."""
 
@@ -269,7 +272,9 @@ class RunJournal:
             await self.store.release(self.claim, changes, due_ms=delay_ms)
         except StoreError as error:
             raise JournalFailed(f"the store did not keep the last checkpoint: {error}") from error
-        return await self._ring(delay_ms) if self._ring is not None else ""
+        # Nearly every unit ends long before that; a job for the other ones would stay in the queue for all of them.
+        is_swept = waits_for.startswith("unit ") and delay > SWEPT
+        return await self._ring(delay_ms) if self._ring is not None and not is_swept else ""
 
     async def hand_back(self, *, due_ms: int = 0) -> None:
         """Write what is pending and let the run go, in one; ``due_ms`` from now somebody else may take it.
