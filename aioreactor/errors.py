@@ -264,7 +264,7 @@ class NotAvailable(StoreRequired):
         AioreactorError.__init__(
             self,
             f"{what}{because} is not available yet: this release executes a run whole, here or in a "
-            "worker, and keeps it in the store; units and fan-out are still to come",
+            "worker, and keeps it in the store; maps that fan out are still to come",
         )
 
 

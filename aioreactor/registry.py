@@ -8,6 +8,8 @@ from typing import Any
 
 from aioreactor.definition.reactor import Reactor
 from aioreactor.errors import UnknownReactor
+from aioreactor.plan.model import Plan
+from aioreactor.plan.units import name_parts
 
 _open_to_import: set[str] = set()
 
@@ -34,6 +36,22 @@ def find_reactor(name: str) -> type[Reactor[Any]]:
     if found is None:
         raise UnknownReactor(name, "import the module that defines it, or give it the old name in aliases=")
     return found
+
+
+def find_plan(name: str) -> Plan:
+    """The plan that a stored run follows: of a reactor, or of the one step of it that was dispatched by itself.
+
+    Raises:
+        UnknownReactor: there is no such reactor, or it has no such step any more.
+    """
+    reactor, step = name_parts(name)
+    plan = find_reactor(reactor).plan
+    if not step:
+        return plan
+    for node in plan.nodes:
+        if step in (node.name, *node.node.aliases) and node.unit is not None and node.unit.unit_of:
+            return node.unit
+    raise UnknownReactor(name, f"{reactor} has no async_step {step!r} now; give it the old name in aliases=")
 
 
 def _imported(name: str) -> type[Reactor[Any]] | None:

@@ -25,6 +25,7 @@ from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, SerializationError, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
+from aioreactor.plan.units import units_in
 from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
@@ -182,6 +183,9 @@ class Runtime:
             self._check_resources(plan)
             if plan.store_reasons:
                 check_rate_limits(plan, self.settings.rate_limits)
+        for unit in units_in(plan):
+            assert unit.unit is not None
+            check_importable(unit.unit)
         return plan
 
     def _check_store(self, plan: Plan, options: Mapping[str, Any], *, dispatched: bool) -> None:

@@ -36,6 +36,8 @@ class Settings:
     In a worker, a run of which nothing but waits is left is parked when they last longer than ``park_after``.
     There, a run or step whose coordination is not to be had is tried again after ``snooze_delay`` if nobody calls it
     before, and ``snooze_max`` times at most, unless the run has done things already.
+    Who reads a unit (``async_step``, ``async_reactor``) waits up to ``unit_wait`` for its outcome; in a worker, parked,
+    up to ``unit_park`` from when it was dispatched.
     ``rate_limits`` gives limits to the names of `RateLimit`: ``{"stripe": {"second": 3, "minute": 100}}``.
     ``resources`` maps names, or types, to what parameters marked `Resource` receive.
     """
@@ -45,6 +47,8 @@ class Settings:
     queue: str | None = None
     queue_url: str | None = None
     park_after: float = 2.0
+    unit_wait: float = 30.0
+    unit_park: float = 3600.0
     store_retry_for: float = 10.0
     lease_ttl: float = 30.0
     lease_thread: bool = False
@@ -79,6 +83,9 @@ class Settings:
             raise ValueError(f"max_recoveries={self.max_recoveries}: a run may lose its process once at least")
         if self.snooze_delay <= 0 or self.snooze_max < 1:
             raise ValueError("snooze_delay is above 0 s, and snooze_max at least 1")
+        for name in ("unit_wait", "unit_park"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: seconds from 0")
         for name, limits in self.rate_limits.items():
             try:
                 check_limits(limits)
@@ -145,6 +152,8 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "queue": str,
     "queue_url": str,
     "park_after": float,
+    "unit_wait": float,
+    "unit_park": float,
     "store_retry_for": float,
     "lease_ttl": float,
     "lease_thread": _flag,

@@ -17,6 +17,7 @@ from aioreactor.plan.model import Plan
 from aioreactor.results import Halt, OpenInterrupt, Outcome, Paused, Success
 from aioreactor.store.codec import codec_for
 from aioreactor.store.codec_records import stamp, unstamp
+from aioreactor.store.keys import run_id_for_unit
 from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.store.records import RunRow
@@ -104,6 +105,22 @@ class StoredReader:
         """Values by step name."""
         return self._execution.state.root.results_by_name()
 
+    def results_beside(self, path: str) -> dict[str, Any]:
+        """Values by step name, of the scope in which the node at ``path`` stands."""
+        around = path.rpartition(".")[0]
+        scopes = self._execution.state.scopes()
+        return next((scope.results_by_name() for scope in scopes if scope.path == around), {})
+
+    def units(self) -> tuple[str, ...]:
+        """Ids of the runs that its nodes were dispatched as."""
+        row, found = self.record.row, []
+        for scope in self._execution.state.scopes():
+            for node in scope.plan.nodes:
+                if node.unit is not None and scope.status[node.index] == NodeStatus.COMPLETED:
+                    path, free = scope.path_of(node.index), node.independent
+                    found.append(run_id_for_unit(row.run_id, row.created_ms, path, independent=free))
+        return tuple(found)
+
     def interrupts(self) -> tuple[OpenInterrupt, ...]:
         """What waits for an answer, or for a decision, in the order of the plan."""
         row = self.record.row
@@ -146,6 +163,7 @@ class StoredReader:
             Trace.of(self.entries),
             self.outcome(),
             self.interrupts(),
+            children=self.units(),
             parent=row.parent or None,
             tags=row.tags,
             version=row.version,

@@ -17,7 +17,7 @@ from aioreactor import UnknownReactor, current_runtime
 from aioreactor.cli import output
 from aioreactor.cli.draw_trace import STYLES, mark
 from aioreactor.cli.stores import import_reactors, redis_url_option, stored_runs, use_store
-from aioreactor.registry import find_reactor
+from aioreactor.registry import find_plan
 
 if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
@@ -154,7 +154,7 @@ async def _go_on(durable: DurableRuns, row: RunRow) -> Executed:
     from aioreactor.store.records import LIVE
 
     try:
-        find_reactor(row.reactor)
+        find_plan(row.reactor)
     except UnknownReactor:
         reason = "no module that was named defines its reactor"
         return Executed(row.run_id, row.reactor, row.status, "left", reason)

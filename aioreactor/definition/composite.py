@@ -123,15 +123,24 @@ def async_reactor(
     /,
     *,
     after: NodeRef | Sequence[NodeRef] = (),
+    independent: bool = False,
     name: str | None = None,
     aliases: Sequence[str] = (),
     description: str | None = None,
     wire: Mapping[str, Any] | None = None,
     **wiring: Any,
 ) -> AsyncReactorNode[Outcome[R]]:
-    """Dispatch another reactor as a run of its own; a reader gets its outcome. Needs a store."""
+    """Dispatch another reactor as a run of its own; a reader gets its outcome. Needs a store.
+
+    One that no worker has taken yet when this run has rolled back is cancelled, unless it is ``independent``.
+    """
     node: AsyncReactorNode[Outcome[R]] = AsyncReactorNode(
-        child=child, after=after, name=name, aliases=aliases, description=_about(child, description)
+        child=child,
+        independent=independent,
+        after=after,
+        name=name,
+        aliases=aliases,
+        description=_about(child, description),
     )
     _refused(node, f"async_reactor({_name_of(child)})", wiring)
     node.wiring = as_wires(wiring, wire)

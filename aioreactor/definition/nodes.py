@@ -137,6 +137,10 @@ class AsyncStepNode(StepNode[R_co]):
     kind = "async_step"
     _undone = False
 
+    def __init__(self, *, independent: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.independent = independent
+
     def __set_name__(self, owner: type, attribute: str) -> None:
         super().__set_name__(owner, attribute)
         if self._undone:
@@ -183,6 +187,10 @@ class AsyncReactorNode(ComposeNode[R_co]):
     """Another reactor, dispatched as a run of its own."""
 
     kind = "async_reactor"
+
+    def __init__(self, *, independent: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.independent = independent
 
 
 class MapNode(Node[R_co]):

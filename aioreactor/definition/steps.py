@@ -97,6 +97,7 @@ def async_step(
     timeout: float | None = None,
     coordination: Sequence[Any] | None = None,
     output: Any = None,
+    independent: bool = False,
     name: str | None = None,
     aliases: Sequence[str] = (),
     description: str | None = None,
@@ -104,7 +105,8 @@ def async_step(
 def async_step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a method a step that a worker runs; the run goes on without it. Options as for `step`. Needs a store.
 
-    Who reads its result gets the value, or the `Failure`.
+    Who reads its result gets the value, or the `Failure`. One that no worker has taken yet when its run has rolled back
+    is cancelled, unless it is ``independent``.
     """
     return AsyncStepNode(fn=fn) if fn is not None else lambda body: _method_node(AsyncStepNode, body, options)
 
@@ -113,11 +115,12 @@ _METHOD_OPTIONS = ("after", "retries", "timeout", "coordination", "output", "nam
 
 
 def _method_node(kind: type[StepNode[Any]], body: Callable[..., Any], options: Mapping[str, Any]) -> StepNode[Any]:
-    node = kind(fn=body, **{key: item for key, item in options.items() if key in _METHOD_OPTIONS})
+    known = (*_METHOD_OPTIONS, "independent") if kind is AsyncStepNode else _METHOD_OPTIONS
+    node = kind(fn=body, **{key: item for key, item in options.items() if key in known})
     node.problems += [
-        f"step {node.label!r}: there is no option {key!r}{closest_text(key, _METHOD_OPTIONS)}"
+        f"step {node.label!r}: there is no option {key!r}{closest_text(key, known)}"
         for key in options
-        if key not in _METHOD_OPTIONS
+        if key not in known
     ]
     return node
 
@@ -209,13 +212,17 @@ class Step(Generic[T]):
         timeout: float | None = None,
         coordination: Sequence[Any] | None = None,
         output: Any = None,
+        independent: bool = False,
         name: str | None = None,
         aliases: Sequence[str] = (),
         description: str | None = None,
         wire: Mapping[str, Any] | None = None,
         **wiring: Any,
     ) -> AsyncStepNode[T | Failure]:
-        """Use this class as a step that a worker runs; wiring as in `step`. Needs a store."""
+        """Use this class as a step that a worker runs; wiring as in `step`, ``independent`` as in `async_step`.
+
+        Needs a store.
+        """
         return cast("AsyncStepNode[T | Failure]", _use(cls, AsyncStepNode, locals()))
 
     @classmethod
@@ -257,6 +264,8 @@ def _use(cls: type[Step[Any]], kind: type[StepNode[Any]], given: dict[str, Any])
     chosen = {
         key: given[key] if given[key] is not None else policy.get(key) for key in ("retries", "timeout", "output")
     }
+    if "independent" in given:
+        chosen["independent"] = given["independent"]
     return kind(
         step_class=cls,
         wiring=as_wires(given["wiring"], given["wire"]),

@@ -195,7 +195,9 @@ class Base:
             except OwnershipLost as error:
                 self._executing_here[claim.run_id].lose(error)
                 raise
-            return await work
+            outcome = await work
+            await self.wake_parent(claim)
+            return outcome
         except HandedBack:
             if claim.open:
                 await despite_cancel(journal.hand_back())
@@ -234,6 +236,15 @@ class Base:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=run_id)
             return ""
         return job_id
+
+    async def wake_parent(self, claim: Claim) -> None:
+        """A run has ended: tell workers of the one that was parked for it, if there is one.
+
+        Cancellation: it was told, or not; then it is swept.
+        """
+        if claim.woke is not None:
+            woke, claim.woke = claim.woke, None
+            await self.ring(*woke)
 
     async def _read(self, run_id: str) -> StoredRun:
         record = await self.store.read(run_id)

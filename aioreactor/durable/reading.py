@@ -8,7 +8,7 @@ from typing import Any
 from aioreactor.durable.base import Base
 from aioreactor.errors import NotResumable, RunNotFound, SerializationError, UnknownReactor
 from aioreactor.plan.model import Plan
-from aioreactor.registry import find_reactor
+from aioreactor.registry import find_plan
 from aioreactor.results import Outcome
 from aioreactor.snapshots import RunSnapshot, StoredReader, bare_outcome, from_row
 from aioreactor.store.records import TERMINAL, Held, Query
@@ -54,7 +54,7 @@ class Reading(Base):
         return found
 
     def _reader(self, record: StoredRun, plan: Plan | None = None) -> StoredReader:
-        chosen = plan if plan is not None else find_reactor(record.row.reactor).plan
+        chosen = plan if plan is not None else find_plan(record.row.reactor)
         return StoredReader(self.environment, chosen, self._codec(), record)
 
     async def find(self, run_id: str, plan: Plan | None = None) -> RunSnapshot:
@@ -86,8 +86,13 @@ class Reading(Base):
             RunNotFound: there is no such run.
             NotResumable: somebody executes it right now.
         """
+        row = await self.store.peek(run_id)
         removed = await self.store.delete(run_id)
         if isinstance(removed, Held):
             raise NotResumable(run_id, "running", f"{removed.owner} executes it; cancel it first")
         if not removed:
             raise RunNotFound(run_id)
+        if row is not None and row.parent:
+            queue = await self.store.wake(row.parent)  # who waits for its outcome is not to wait for long
+            if queue is not None:
+                await self.ring(row.parent, queue)

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from aioreactor.durable.base import despite_cancel, logger
 from aioreactor.durable.lines import assigned, lines_of, resigned
-from aioreactor.durable.reading import AT_REST, Reading
+from aioreactor.durable.reading import AT_REST
+from aioreactor.durable.units import Dispatching
 from aioreactor.engine import reporting
 from aioreactor.errors import ContentionError, IdempotencyConflict, SerializationError
 from aioreactor.logs import note
@@ -32,7 +33,7 @@ def run_id_of(plan: Plan, options: Mapping[str, Any]) -> str | None:
     return run_id_for_key(plan.name, key) if key is not None else given
 
 
-class Starting(Reading):
+class Starting(Dispatching):
     """The part of `DurableRuns` that begins runs."""
 
     async def run(
@@ -68,6 +69,7 @@ class Starting(Reading):
         execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue, asked=new.durability)
         execution.awaits_trigger, execution.state.gates = plan.background is not None, gates
         execution.park_timers_after = self.settings.park_after
+        execution.units = self.units_of(plan, run_id, created.created_ms, new.queue, codec.ahead)
         if cancelled is not None:
             execution.note_cancel(cancelled)
         try:

@@ -8,9 +8,10 @@ import logging
 import time
 from typing import Any
 
-from aioreactor.durable.base import Base, HandedBack, despite_cancel, ended, logger
+from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
 from aioreactor.durable.fits import Opened, check_fits
 from aioreactor.durable.requests import RunMailbox
+from aioreactor.durable.units import Dispatching, called_off
 from aioreactor.engine import orders
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.guarding import Guard, taken_again
@@ -33,7 +34,7 @@ from aioreactor.errors import (
 )
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
-from aioreactor.registry import find_reactor
+from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
@@ -49,7 +50,7 @@ UNDO_WAITS = 5.0
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled", "paused"))
 
 
-class Taking(Base):
+class Taking(Dispatching):
     """The part of `DurableRuns` that takes over runs which others began."""
 
     async def recover(self, run_id: str) -> Outcome[Any] | None:
@@ -189,7 +190,7 @@ class Taking(Base):
             DefinitionError: a resource is missing.
         """
         codec, row = self._codec(), record.row
-        plan = find_reactor(row.reactor).plan
+        plan = find_plan(row.reactor)
         images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
         check_fits(plan, row.run_id, images)
         entries = [codec.entry_back(data) for data in record.trace]
@@ -225,6 +226,8 @@ class Taking(Base):
             raise
         cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
+        if claim.fence == 1 and await self.is_orphan(row):
+            return await self._end_unstarted(claim, called_off(row))
         try:
             opened = self._opened(record)
         except (PlanChanged, DefinitionError):
@@ -249,6 +252,8 @@ class Taking(Base):
         execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
+        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
+        execution.outer_results = await self.outer_results(plan, row, inputs)
         execution.state.notes.update(opened.notes)
         execution.state.gates = opened.gates
         if guard is not None:
@@ -292,9 +297,13 @@ class Taking(Base):
         record = RunRecord(claim.run_id, "", "failed")
         outcome = Failure(error, None, retry=False, _record=record)
         note(logger, logging.ERROR, "run_unreadable", str(error), run_id=claim.run_id)
-        await self.store.close(
-            claim, "failed", encode_outcome(outcome), retention_ms=max(1, int(self.settings.retention * 1000))
-        )
+        await self._end_unstarted(claim, outcome)
+        return outcome
+
+    async def _end_unstarted(self, claim: Claim, outcome: Failure) -> Failure:
+        retention_ms = max(1, int(self.settings.retention * 1000))
+        await self.store.close(claim, outcome.status, encode_outcome(outcome), retention_ms=retention_ms)
+        await self.wake_parent(claim)
         return outcome
 
     async def stalled(self, limit: int) -> list[str]:

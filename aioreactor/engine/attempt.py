@@ -45,7 +45,10 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The attempt failed, or was refused by its gates, and is to be repeated after ``delay`` seconds."""
+    """The attempt failed, or was refused by its gates, and is to be repeated after ``delay`` seconds.
+
+    Or it has not begun: it is to be tried when ``unit`` has ended, after ``delay`` seconds at the latest.
+    """
 
     scope: Scope
     index: int
@@ -53,6 +56,7 @@ class Later:
     waits_for: str = ""
     """What it was refused, if it was."""
     waker: Waker | None = None
+    unit: str = ""
 
 
 class Prepared:

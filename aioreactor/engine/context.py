@@ -50,11 +50,14 @@ class Context(ContextMark):
     @property
     def inputs(self) -> Mapping[str, Any]:
         """The reactor's inputs, read-only."""
-        return MappingProxyType(dict(self._scope.inputs))
+        return MappingProxyType({name: item for name, item in self._scope.inputs.items() if name[0] != "@"})
 
     @property
     def results(self) -> Mapping[str, Any]:
-        """Results of the steps that completed so far, by name, read-only."""
+        """Results of the steps that completed so far, by name, read-only. In a dispatched step: those of its parent."""
+        outer = self._execution.outer_results
+        if outer is not None:
+            return MappingProxyType(dict(outer))
         return MappingProxyType(self._scope.origin.results_by_name())
 
     @property

@@ -14,6 +14,7 @@ from aioreactor.engine import events, guarding, pausing, rollback
 from aioreactor.engine.leaving import Leaving, pause
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
+from aioreactor.engine.units import withdraw
 from aioreactor.errors import OwnershipLost, StepCancelled
 from aioreactor.results import Dispatched, Failure, Halt, Outcome, Paused, Success
 from aioreactor.trace import Status
@@ -142,6 +143,8 @@ async def _left(ex: Execution, leaving: Leaving) -> Dispatched:
     ex.parted = True
     if any(waker.woken for waker in _wakers(ex)):
         ex.journal.rouse()  # it was called while it was being left
+    if ex.units is not None and leaving.kind == "park" and ex.lost is None:
+        await ex.units.parted()
     await ex.sent()
     if ex.lost is None and leaving.kind == "hand_off":
         await ex.tell(ex.state.root, "on_run_hand_off", events.RunHandedOff, job_id=job_id)
@@ -187,6 +190,8 @@ def cancelled_outcome(ex: Execution) -> Failure:
 
 
 async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
+    if ex.units is not None and outcome.status in ("failed", "cancelled"):
+        await withdraw(ex)
     if ex.state.recording:
         await guarding.mark(ex, outcome)
         await ex.close(outcome)

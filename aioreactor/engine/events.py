@@ -207,6 +207,23 @@ class InterruptExpired(Event, frozen=True, kw_only=True):
     timeout: float
 
 
+class UnitDispatched(Event, frozen=True, kw_only=True):
+    """``on_unit_dispatched``: the step or reactor at ``path`` is a run of its own now, ``unit_id``, for a worker.
+
+    ``job_id`` is empty when no worker could be told; then the sweeper does it.
+    """
+
+    unit_id: str
+    job_id: str
+
+
+class UnitFinished(Event, frozen=True, kw_only=True):
+    """``on_unit_finish``: a step that reads the unit at ``path`` has got its outcome."""
+
+    unit_id: str
+    outcome: Outcome[Any]
+
+
 class ProgressReported(Event, frozen=True, kw_only=True):
     """``on_progress``: a body called ``ctx.progress``."""
 

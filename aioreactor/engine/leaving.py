@@ -86,8 +86,9 @@ def _park(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | None:
         return None
     path = later.scope.path_of(later.index)
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due))
+    unit = next((each.unit for each, _ in sleeping if each.unit), "")
     what = f"timer {path!r}" if is_timer else f"the next attempt of step {path!r}"
-    text = later.waits_for or f"{what}, due {moment}"
+    text = later.waits_for or (f"unit {unit!r}, until {moment}" if unit else f"{what}, due {moment}")
     return Leaving("park", path, min(due, _earliest(ex) or due), text)
 
 

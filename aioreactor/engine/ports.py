@@ -19,6 +19,7 @@ from aioreactor.definition.primitives import Primitive
 from aioreactor.engine.limiter import Ready
 from aioreactor.errors import AioreactorError, LeaseLost
 from aioreactor.plan.model import PlanNode
+from aioreactor.results import Outcome
 from aioreactor.trace import RawEntry, Status
 
 
@@ -162,6 +163,63 @@ class VolatileJournal:
 
 Ending: TypeAlias = Literal["success", "halt", "failure", "paused"]
 """How what was protected ended. ``paused`` is no end: it comes back, and keeps its positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A unit that was dispatched: its run, the job that tells a worker of it, and when, in seconds since the epoch.
+
+    No job when nobody could be told; then the sweeper does it.
+    """
+
+    run_id: str
+    job_id: str
+    at: float
+
+
+class Units(Protocol):
+    """Dispatches parts of one run as runs of their own. ``path`` is that of the unit's node.
+
+    ``longest_wait``, ``longest_park``: for how many seconds a reader waits in the caller, from when it begins to wait;
+    and in a worker, from when the unit was dispatched.
+
+    Every coroutine may raise `JournalFailed`: the store is away.
+    """
+
+    longest_wait: float
+    longest_park: float
+
+    async def dispatch(self, path: str, node: PlanNode, inputs: Mapping[str, Any]) -> Sent:
+        """Create the run of a unit, then tell workers; one that was created before is told of again.
+
+        Raises:
+            SerializationError, PayloadTooLarge: the inputs cannot be stored; nothing was created.
+        """
+        ...
+
+    async def outcome(self, path: str, node: PlanNode) -> Outcome[Any] | None:
+        """What a unit came to; None as long as it has not ended.
+
+        Raises:
+            RunNotFound: its record is gone.
+            SerializationError, UnknownReactor: it cannot be read.
+        """
+        ...
+
+    async def ended(self, path: str, node: PlanNode) -> None:
+        """Wait until a unit has ended, or may have.
+
+        Cancellation: only the wait ends.
+        """
+        ...
+
+    async def withdraw(self, path: str, node: PlanNode) -> Status | None:
+        """End a unit that nobody has taken yet; gives the status that it has then, None when there is none."""
+        ...
+
+    async def parted(self) -> None:
+        """The run was parked: have it taken up at once if a unit ended at that very moment."""
+        ...
 
 
 class PeriodTaken(AioreactorError):

@@ -13,7 +13,19 @@ from typing import Any, TypeAlias, TypeVar
 from anyio import CancelScope, create_task_group
 
 from aioreactor.clock import Timer
-from aioreactor.engine import ending, events, gating, guarding, mapping, nesting, orders, pausing, reporting, rollback
+from aioreactor.engine import (
+    ending,
+    events,
+    gating,
+    guarding,
+    mapping,
+    nesting,
+    orders,
+    pausing,
+    reporting,
+    rollback,
+    units,
+)
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
 from aioreactor.engine.hooks import hooks_for
@@ -269,10 +281,14 @@ class Execution(Services):
             scope, index = current
             if self._gated and self._turned_away(scope, index):
                 break
-            is_step = scope.plan.nodes[index].kind == "step"
+            node = scope.plan.nodes[index]
+            is_step = node.kind == "step"
             try:
-                if is_step and not scope.stopped:
-                    ready: Any = await run_step(self, scope, index)
+                waits: Any = await units.settled(self, scope, index) if node.units else None
+                if waits is not None:
+                    ready: Any = waits
+                elif is_step and not scope.stopped:
+                    ready = await run_step(self, scope, index)
                 else:
                     ready = await self._perform(scope, index)
             except EngineClosed:
@@ -309,6 +325,8 @@ class Execution(Services):
             return await pausing.open_interrupt(self, scope, index)
         if kind == "timer":
             return await pausing.run_timer(self, scope, index)
+        if scope.plan.nodes[index].unit is not None:
+            return await units.dispatch(self, scope, index)
         return await mapping.run_map(self, scope, index)
 
     # ------------------------------------------------------------------ starting
@@ -391,12 +409,16 @@ class Execution(Services):
         self._sleepers[alarm] = later, self.clock.now() + later.delay
         self.consider_leaving()
         timer = self.clock.call_later(later.delay, partial(_ring, alarm))
+        watch = CancelScope()
+        if later.unit:
+            self.tasks.start_soon(units.watch, self, later, watch, partial(_ring, alarm))
         try:
             await alarm
         except asyncio.CancelledError as error:
             self.note_if_cancelled(error)
         finally:
             timer.cancel()
+            watch.cancel()
             del self._sleepers[alarm]
             if waker is not None:
                 waker.alarm = None
@@ -553,6 +575,8 @@ class Execution(Services):
     async def _roll_back_nested(self, scope: Scope, undo: bool) -> None:
         with CancelScope(shield=True):
             await rollback.roll_back(self, scope, undo=undo)
+            if self.units is not None and undo:
+                await units.withdraw(self, scope)
             ready = self._after_rollback(scope)
             if self.state.freed:
                 await guarding.free(self)

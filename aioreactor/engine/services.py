@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from aioreactor.engine import events, reporting
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
-from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed
+from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, Units
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
 from aioreactor.errors import AioreactorError, OwnershipLost, PayloadTooLarge, SerializationError
@@ -49,9 +49,12 @@ class Services(ABC):
         "lost",
         "ordered",
         "outcome",
+        "outer_results",
         "plan",
         "state",
         "tasks",
+        "unit_waits",
+        "units",
     )
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
@@ -69,6 +72,12 @@ class Services(ABC):
         self.lost: AioreactorError | None = None
         self.ordered: Cancel | None = None
         """Somebody else's request to cancel the run, if that is what ends it."""
+        self.units: Units | None = None
+        """Who dispatches; only of a run that is kept."""
+        self.unit_waits: dict[Ready, float] = {}
+        """Since when nodes wait for units, by the monotonic clock."""
+        self.outer_results: Mapping[str, Any] | None = None
+        """In the run of a dispatched step: the results of its parent."""
         self._host: asyncio.Task[Any] | None = None
         self._scrubber: Scrubber | None = None
         self._secrets: set[str] = set()

@@ -37,8 +37,8 @@ class Image:
     """One node (or element) as it is stored; ``value``, ``error``, ``inputs``, ``item`` and ``arguments`` are encoded.
 
     ``due``, in seconds since the epoch: when the next attempt of a step may start; the deadline of a composed child or
-    of an open interrupt; the moment of a timer. ``opened``: of a map, its elements; of what waits for an answer, 1 and
-    the payloads that did not fit.
+    of an open interrupt; the moment of a timer; when a unit was dispatched. ``opened``: of a map, its elements; of what
+    waits for an answer, 1 and the payloads that did not fit.
     ``gates``, plain data: how often a node was refused by its gates, and its places in line; what a child holds.
     """
 
@@ -153,12 +153,14 @@ def _held_by(scope: Scope) -> dict[str, Any] | None:
 def _due_of(scope: Scope, index: int, status: NodeStatus, inner: Any) -> float:
     if isinstance(inner, Scope):
         return inner.deadline or 0.0
+    if scope.plan.nodes[index].unit is not None:
+        return scope.due.get(index, 0.0) if scope.due else 0.0
     return scope.due.get(index, 0.0) if scope.due and status in _WAITS else 0.0
 
 
 def _is_kept(node: PlanNode) -> bool:
     """Whether a node's value is stored: a composed child's and a map's follow from what is inside them."""
-    return node.kind in {"step", "interrupt"} or node.collect is not None
+    return node.kind in {"step", "interrupt"} or node.collect is not None or node.unit is not None
 
 
 def _value_of(scope: Scope, index: int, node: PlanNode, codec: Codec) -> bytes:
@@ -236,7 +238,8 @@ class Restorer:
             scope.left -= 1
             for dependant in node.dependants:
                 scope.waiting[dependant] -= 1
-            if status is NodeStatus.COMPLETED and (node.undo is not None or node.kind != "step"):
+            tracked = node.undo is not None or (node.kind != "step" and node.unit is None)
+            if status is NodeStatus.COMPLETED and tracked:
                 completed.append((image.order, index))
         elif status in _ENDED_BADLY:
             if status is not NodeStatus.COMPENSATED and image.order:

@@ -266,7 +266,7 @@ class RunState:
             scope.status[index] = _SKIPPED
         else:
             scope.status[index] = _COMPLETED
-            if node.undo is not None or node.kind != "step":
+            if node.undo is not None or (node.kind != "step" and node.unit is None):
                 scope.completed.append(index)
         if self.recording:
             self.touch(scope, index, ordered=True)

@@ -16,12 +16,13 @@ from aioreactor.definition.reactor import RESERVED, Declaration
 from aioreactor.definition.wiring import ResultWire
 from aioreactor.errors import DefinitionError
 from aioreactor.plan import store_need
-from aioreactor.plan.compile_nodes import NodeCompiler, class_space, declared_value
+from aioreactor.plan.compile_nodes import UNITS, NodeCompiler, class_space, declared_value
 from aioreactor.plan.fingerprint import fingerprint
 from aioreactor.plan.graph import Reach, dependants_of, find_cycle
 from aioreactor.plan.model import Arg, Call, Plan, PlanNode, Source
 from aioreactor.plan.resources import resources_of
 from aioreactor.plan.types import fits, is_known
+from aioreactor.plan.units import units_in
 
 
 def compile_plan(declaration: Declaration) -> Plan:
@@ -46,6 +47,7 @@ class _Compiler(NodeCompiler):
                 f"steps wait for each other: {' → '.join(cycle)}; take one of these wirings (or after=) away"
             )
         self._bind_rollback(plan_nodes, deps)
+        self._bind_units(plan_nodes)
         self._check_validate()
         returns, background = self._returns(), self._background()
         if self.report.problems:
@@ -95,6 +97,7 @@ class _Compiler(NodeCompiler):
             node.deps = tuple(sorted({*used, *node.order_only}))
             node.order_only = tuple(index for index in node.order_only if index not in set(used))
             deps.append(node.deps)
+            node.units = tuple(index for index in node.deps if self.nodes[index].kind in UNITS)
         for node, after in zip(nodes, dependants_of(deps), strict=True):
             node.dependants = tuple(after)
         return deps
@@ -161,6 +164,7 @@ class _Compiler(NodeCompiler):
         )
         inner = [found for node in nodes if (found := node.child or node.element) is not None]
         plan.has_bounds = plan.options.max_concurrency is not None or any(found.has_bounds for found in inner)
+        plan.has_units = next(units_in(plan), None) is not None
         plan.resource_needs = tuple(resources_of(plan))
         plan.fingerprint = fingerprint(plan)
         plan.record_reasons = store_need.of_record(plan)
@@ -186,7 +190,7 @@ class _Compiler(NodeCompiler):
             hint = foreign or f"no such step{closest_text(label, self.indexes)}"
             self.report.problems.append(f"returns = {label}: {hint}")
             return None
-        if self.nodes[index].kind in {"async_step", "async_reactor"}:
+        if self.nodes[index].kind in UNITS:
             self.report.problems.append(
                 f"returns = {label}: a dispatched unit is not awaited by its run; return a step that reads it"
             )

@@ -12,6 +12,7 @@ from aioreactor.definition.convert import output_check, output_problem
 from aioreactor.definition.fields import FieldSet, closest_text
 from aioreactor.definition.nodes import (
     AsyncReactorNode,
+    AsyncStepNode,
     ComposeNode,
     InterruptNode,
     MapNode,
@@ -30,7 +31,11 @@ from aioreactor.plan.model import Arg, Call, Plan, PlanNode, Source
 from aioreactor.plan.parameters import is_async, is_generator, parameters
 from aioreactor.plan.parameters import returns as return_annotation
 from aioreactor.plan.types import declared_argument, is_known, source_problem, without_signals
+from aioreactor.plan.units import step_plan, stored_type
 from aioreactor.results import Failure
+
+UNITS = frozenset(("async_step", "async_reactor"))
+"""Kinds of nodes that are dispatched as runs of their own."""
 
 
 class NodeCompiler:
@@ -155,6 +160,23 @@ class NodeCompiler:
         made.body = own.call(f"{where}.run", run, class_space(cls, "run"))
         if node.kind == "async_step" and hasattr(cls, "undo"):
             self.report.warnings.append(f"{where}: its undo never runs when dispatched; a parent does not roll it back")
+
+    def _bind_units(self, nodes: list[PlanNode]) -> None:
+        """What dispatched nodes are dispatched as; once everything else of them is bound."""
+        if self.report.problems:
+            return
+        for made in nodes:
+            node = made.node
+            if isinstance(node, AsyncStepNode):
+                value = without_signals(self._body_type(node))
+                made.unit, made.passed = step_plan(self.declaration, made, value)
+            elif isinstance(node, AsyncReactorNode) and made.child is not None:
+                value = value_type(node.child)
+                made.unit, made.passed = made.child, made.args
+            else:
+                continue
+            made.independent = node.independent
+            made.kept_as = stored_type(value if is_known(value) else Any)
 
     def _retry(self, node: StepNode[Any]) -> Retry:
         given = (node.retries, self.declaration.options.retries)

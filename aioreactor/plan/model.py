@@ -98,6 +98,15 @@ class PlanNode:
     fan_out: FanOut | None = None
     collect: Call | None = None
     undo_all: Call | None = None
+    unit: Plan | None = None
+    """What it is dispatched as: a run of this plan. Only of an ``async_step`` or an ``async_reactor``."""
+    passed: tuple[Arg, ...] = ()
+    """Inputs of that run, resolved when it is dispatched."""
+    kept_as: Any = UNKNOWN
+    """What the store keeps of it: that it was dispatched, or its outcome."""
+    independent: bool = False
+    units: tuple[int, ...] = ()
+    """Those of ``deps`` that are dispatched: it waits for their outcomes."""
     prepared: Any = field(default=None, repr=False, compare=False)
     """What the engine works out once per node; nothing here reads it."""
 
@@ -138,6 +147,10 @@ class Plan:
     """Where, name and annotation of every resource that a run will ask for."""
     has_bounds: bool = False
     """Whether it, or something nested in it, declares ``max_concurrency``."""
+    has_units: bool = False
+    """Whether it, or something nested in it, dispatches units."""
+    unit_of: str = ""
+    """The plan is of one step of the reactor, this one, which was dispatched by itself."""
 
     @property
     def reactor(self) -> type[Reactor[Any]]:

@@ -22,6 +22,8 @@ def resources_of(plan: Plan) -> Iterator[tuple[str, str, Any]]:
 
 
 def _of_node(node: PlanNode, known: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    if node.unit is not None:
+        return  # a worker runs it
     where = f"step {node.name!r}"
     calls = (node.body, node.undo, node.compensate, node.over, node.collect, node.undo_all)
     for call in calls:

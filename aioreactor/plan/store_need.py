@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aioreactor.plan.model import Plan, PlanNode
 
-_KINDS = {
-    "async_step": "is an async_step",
-    "async_reactor": "is an async_reactor",
-}
+_UNITS = {"async_step": "is an async_step", "async_reactor": "is an async_reactor"}
 _WAITS = {"interrupt": "is an interrupt", "timer": "is a timer"}
 
 
@@ -32,6 +29,7 @@ def of_record(plan: Plan) -> tuple[str, ...]:
     if plan.options.on_cancel == "detach":
         found.append(f'{plan.reactor.__qualname__} has on_cancel="detach"')
     for node in plan.nodes:
+        found += [f"step {node.name!r} {_UNITS[node.kind]}"] if node.kind in _UNITS else []
         found += [text for inner in _plans_in(node) for text in inner.record_reasons]
         found += _waits_in(node)
     return tuple(dict.fromkeys(found))
@@ -50,18 +48,16 @@ def _waits_in(node: PlanNode) -> list[str]:
 
 
 def later(plan: Plan) -> tuple[str, ...]:
-    """One text per thing that this release does not do yet."""
-    found = []
+    """One text per thing that this release does not do yet, wherever it is executed."""
+    found: list[str] = []
     for node in plan.nodes:
         found += _of_node(node)
+        found += node.unit.later_reasons if node.unit is not None else ()
     return tuple(dict.fromkeys(found))
 
 
 def _of_node(node: PlanNode) -> list[str]:
-    where = f"step {node.name!r}"
-    found = [f"{where} {_KINDS[node.kind]}"] if node.kind in _KINDS else []
-    if node.fan_out is not None:
-        found.append(f"map {node.name!r} fans out")
+    found = [f"map {node.name!r} fans out"] if node.fan_out is not None else []
     if node.element is not None and node.element.element:
         found += [text.replace("step ''", f"map {node.name!r}") for one in node.element.nodes for text in _of_node(one)]
     for inner in _plans_in(node):

@@ -72,6 +72,7 @@ class Claim:
         recoveries: How often in a row, this time included, the run was taken from somebody who had not let it go.
         lost: Why it is no longer ours; empty while it is, or may be.
         ended: It was released or closed.
+        woke: The run that waited for the end of this one, and its queue; workers are to be told of it.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class Claim:
         "ttl_ms",
         "turn",
         "ver",
+        "woke",
     )
 
     def __init__(
@@ -111,6 +113,7 @@ class Claim:
         self.recoveries = 0
         self.lost = ""
         self.ended = False
+        self.woke: tuple[str, str] | None = None
         self.outbox: deque[Write] = deque()
         self.turn = asyncio.Lock()
         self.trusted_until = 0.0

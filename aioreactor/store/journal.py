@@ -77,6 +77,9 @@ def _tell(waiting: list[asyncio.Future[None]], error: Exception | None = None) -
             written.set_result(None)
 
 
+SWEPT = 60.0
+"""A run that waits for a unit for more seconds is not rung for that time: the end of the unit rings, or a sweep."""
+
 CHANGE = 1024
 """So many bytes a change counts for, besides its own."""
 
@@ -305,7 +308,9 @@ class RunJournal:
             delay_ms = 0  # what came while the run was being left is for whoever takes it
         elif checkpoint.status == "paused" and not delay_ms:
             return ""
-        return await self._ring(delay_ms) if self._ring is not None else ""
+        # Nearly every unit ends long before that; a job for the other ones would stay in the queue for all of them.
+        is_swept = waits_for.startswith("unit ") and delay > SWEPT
+        return await self._ring(delay_ms) if self._ring is not None and not is_swept else ""
 
     def rouse(self) -> None:
         """See `Journal.rouse`. If it fails, the run is taken when it is due."""

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 MAX_ID_LENGTH = 200
 MAX_LABEL_LENGTH = 500
@@ -117,6 +117,12 @@ def parent_label(run_id: str) -> str:
     return f"parent:{encode_id(run_id)}"
 
 
+def parent_in(labels: str) -> str:
+    """The run that started one with these labels, one a line; empty if none did."""
+    found = next((label for label in labels.split("\n") if label.startswith("parent:")), "")
+    return unquote(found.removeprefix("parent:"))
+
+
 def encode_id(run_id: str) -> str:
     """A run's id as a part of a key; different ids stay different.
 
@@ -137,6 +143,20 @@ def run_id_for_key(reactor: str, key: str) -> str:
     """
     name = reactor.encode()
     return "k-" + hashlib.sha256(b"%d:%b:%b" % (len(name), name, key.encode())).hexdigest()[:30]
+
+
+def run_id_for_unit(parent: str, created_ms: int, path: str, *, independent: bool) -> str:
+    """The id of the run that the node at ``path`` of a run is dispatched as.
+
+    So creating it again, after a crash, finds the one that is there; a run that was replaced has units of its own.
+    """
+    name = parent.encode()
+    digest = hashlib.sha256(b"%d:%b:%d:%b" % (len(name), name, created_ms, path.encode())).hexdigest()[:30]
+    return f"{FREE if independent else BOUND}{digest}"
+
+
+BOUND, FREE = "unit", "freeunit"
+"""What the ids of units begin with: those that do not outlive a parent that rolled back, and those that do."""
 
 
 @lru_cache(1024)

@@ -16,6 +16,7 @@ from aioreactor.errors import PayloadTooLarge, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.redaction import Scrubber
+from aioreactor.results import Dispatched, Failure, Halt, Success
 from aioreactor.store.codec import FieldsCodec, ValueCodec, codec_for
 from aioreactor.store.codec_records import DEFAULT_MAX_VALUE_BYTES, Cipher, check_size, stamp, unstamp
 from aioreactor.store.codec_wire import pack_plain
@@ -87,11 +88,12 @@ class PlanCodec:
 
     def value(self, node: PlanNode, path: str, value: Any) -> bytes:
         """See `snapshot.Codec`."""
-        return self._of(node).store(value, step=path, limit=self.limit, cipher=self.cipher)
+        return self._of(node).store(_as_kept(node, value), step=path, limit=self.limit, cipher=self.cipher)
 
     def value_back(self, node: PlanNode, data: bytes) -> Any:
         """See `snapshot.Codec`."""
-        return self._of(node).restore(data, step=node.name, cipher=self.cipher)
+        found = self._of(node).restore(data, step=node.name, cipher=self.cipher)
+        return found.value if node.kind == "async_step" and isinstance(found, Success) else found
 
     def is_open(self, node: PlanNode) -> bool:
         """Whether parts of its values are not annotated."""
@@ -99,10 +101,10 @@ class PlanCodec:
 
     def warning(self, node: PlanNode, value: Any) -> str | None:
         """What a value would lose for want of an annotation, and the fix; None when nothing."""
-        return self._of(node).warning(value)
+        return self._of(node).warning(_as_kept(node, value))
 
     def _of(self, node: PlanNode) -> ValueCodec:
-        return codec_for(known(node.result_type))
+        return codec_for(known(node.result_type) if node.unit is None else node.kept_as)
 
     def inputs(self, plan: Plan, values: Mapping[str, Any]) -> bytes:
         """See `snapshot.Codec`."""
@@ -259,6 +261,12 @@ class PlanCodec:
             return _notes.decode(unstamp(data, "ctx.state")) if data else {}
         except msgspec.MsgspecError as error:
             raise SerializationError("ctx.state", str(error)) from error
+
+
+def _as_kept(node: PlanNode, value: Any) -> Any:
+    """A unit is kept as an outcome, or as what stands for it; a dispatched step's reader has its bare value."""
+    bare = node.kind == "async_step" and not isinstance(value, (Failure, Halt, Dispatched))
+    return Success(value) if bare else value
 
 
 def _item_codec(node: PlanNode) -> ValueCodec:

@@ -203,6 +203,25 @@ class Store(Protocol):
         """
         ...
 
+    async def wake(self, run_id: str) -> str | None:
+        """Have a run that waits for a unit be due at once: one has ended. `close` does this for the run's parent.
+
+        Gives the queue of the workers that are to be told (empty is any); None when nobody has to be.
+
+        Cancellation: it is due, or not.
+        """
+        ...
+
+    async def withdraw(self, run_id: str, outcome: bytes, *, retention_ms: int | None = None) -> Status | None:
+        """End a run that nobody has taken yet as ``cancelled``; gives its status then, None when there is none.
+
+        Raises:
+            ValueError: ``retention_ms`` is not positive.
+
+        Cancellation: it was ended, or not; call it again to know.
+        """
+        ...
+
     async def ask(
         self,
         run_id: str,

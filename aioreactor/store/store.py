@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -34,8 +35,9 @@ from aioreactor.store.calls import Value
 from aioreactor.store.claim import Claim, Write, new_token
 from aioreactor.store.client import LEASE_LANE, StoreClient
 from aioreactor.store.creating import NOBODY, Holding, create_all, created_of, creation_of, listed_of, replaced_text
+from aioreactor.store.errors import StoreError
 from aioreactor.store.index import Entry, Listed, RunIndex
-from aioreactor.store.keys import KeySpace
+from aioreactor.store.keys import KeySpace, parent_in
 from aioreactor.store.ports import ANYTHING, NO_CHANGES
 from aioreactor.store.pushes import Bell, Pushes
 from aioreactor.store.records import (
@@ -69,6 +71,8 @@ from aioreactor.trace import Status
 MAX_PAGE = 1000
 LIST_ROUNDS = 20
 """How often a list goes to the index before it gives a short page."""
+
+_log = logging.getLogger("aioreactor.store")
 
 
 def default_owner() -> str:
@@ -220,8 +224,20 @@ class RunStore:
 
     async def _moved(self, claim: Claim, write: Write, created_ms: int, labels: str) -> None:
         in_ms = self._idle_ms if write.ends else claim.ttl_ms
+        parent = parent_in(labels) if write.status in TERMINAL else ""
+        if parent and not await self._told(claim, parent):
+            return  # it stays in the sweeper's view, which tells instead
         listed = Listed(claim.run_id, created_ms, claim.ver, labels, write.status, in_ms, write.retention_ms)
         await self._index.put_all([listed])
+
+    async def _told(self, claim: Claim, parent: str) -> bool:
+        try:
+            queue = await self.wake(parent)
+        except StoreError as error:
+            _log.warning("run %s, which may wait for %s, is woken by the sweeper: %s", parent, claim.run_id, error)
+            return False
+        claim.woke = None if queue is None else (parent, queue)
+        return True
 
     async def extend(self, claim: Claim, *, retry_for: float | None = None) -> None:
         """Extend the lease; see `Store.extend`."""
@@ -342,6 +358,27 @@ class RunStore:
         reply = await self._client.run(self._scripts["run_rouse"], [self.space.run(run_id)])
         return reply.word == "ROUSED"
 
+    async def wake(self, run_id: str) -> str | None:
+        """Have a run that waits for a unit be due at once; see `Store.wake`."""
+        reply = await self._client.run(self._scripts["run_wake"], [self.space.run(run_id)], [], replicate=True)
+        if reply.word != "DUE":
+            return None
+        await self._index.look_again([(run_id, self._idle_ms)])
+        return str(reply.values[0].decode())
+
+    async def withdraw(self, run_id: str, outcome: bytes, *, retention_ms: int | None = None) -> Status | None:
+        """End a run that nobody has taken yet; see `Store.withdraw`."""
+        retention_ms = 0 if retention_ms is None else positive(retention_ms)
+        args: list[Value] = [self.space.done_channel(run_id), outcome, retention_ms]
+        keys = self.space.of_run(run_id)
+        reply = await self._client.run(self._scripts["run_withdraw"], keys, args, replicate=True)
+        if reply.word == "ENDED":
+            ver, created_ms, labels = reply.values
+            listed = Listed(run_id, created_ms, ver, labels.decode(), "cancelled", 0, retention_ms)
+            await self._index.put_all([listed])
+            return "cancelled"
+        return cast("Status", reply.values[0].decode()) if reply.word == "REFUSED" else None
+
     def requests(self, run_id: str) -> contextlib.AbstractAsyncContextManager[Bell]:
         """A bell that rings when a request is left; see `Store.requests`."""
         return self._listen(self.space.requests_channel(run_id))
@@ -352,7 +389,7 @@ class RunStore:
         """Runs that somebody has to move on and nobody does; see `Store.stalled`."""
         entries = await self._index.claim(self.space.live(), positive(limit), positive(again_ms))
         rows, _ = await self._heal(entries)
-        await asyncio.gather(*(self._relist(row) for row in rows if not row.is_owed))
+        await asyncio.gather(*(self._ended(row) for row in rows if not row.is_owed))
         living = [(row, row.rests_ms(self._idle_ms)) for row in rows if row.is_owed]
         await self._index.look_again([(row.run_id, rests_ms) for row, rests_ms in living if rests_ms > 0])
         return [row for row, rests_ms in living if rests_ms <= 0]
@@ -375,6 +412,12 @@ class RunStore:
         dropped = await self._index.drop_all(gone)
         await asyncio.gather(*map(self._relist, stale))
         return rows, Repaired(len(entries), dropped, len(stale))
+
+    async def _ended(self, row: RunRow) -> None:
+        """A run has ended whose entry says otherwise: perhaps nobody has told its parent either."""
+        if row.parent and row.ended:
+            await self.wake(row.parent)
+        await self._relist(row)
 
     async def _relist(self, row: RunRow) -> None:
         expire_in_ms = 0

@@ -147,7 +147,8 @@ class VolatileStore:
         before = self._held(claim).status
         run = self._write(claim, changes)
         run.let_go()
-        run.due_ms = run.updated_ms + due_ms if due_ms else 0
+        run.due_ms = run.updated_ms + due_ms if due_ms and not run.woken else 0
+        run.woken = False
         claim.ended = True
         if run.status != before:
             self._ring("done", claim.run_id)
@@ -171,6 +172,9 @@ class VolatileStore:
         run.expires_ms = None if retention_ms is None else run.updated_ms + retention_ms
         claim.ended = True
         self._ring("done", claim.run_id)
+        if run.new.parent:
+            queue = await self.wake(run.new.parent)
+            claim.woke = None if queue is None else (run.new.parent, queue)
 
     async def extend(self, claim: Claim, *, retry_for: float | None = None) -> None:
         """Extend the lease; see `Store.extend`."""
@@ -249,6 +253,33 @@ class VolatileStore:
         del self._runs[run_id]
         self._ring("done", run_id)
         return True
+
+    async def wake(self, run_id: str) -> str | None:
+        """Have a run that waits for a unit be due at once; see `Store.wake`."""
+        run = self._find(run_id)
+        if run is None or run.status in TERMINAL:
+            return None
+        if run.token:
+            run.woken = True
+            return None
+        if not run.rest.partition(" ")[2].startswith("unit "):
+            return None
+        run.due_ms = 0
+        return run.new.queue
+
+    async def withdraw(self, run_id: str, outcome: bytes, *, retention_ms: int | None = None) -> Status | None:
+        """End a run that nobody has taken yet; see `Store.withdraw`."""
+        retention_ms = None if retention_ms is None else positive(retention_ms)
+        encode_id(run_id)
+        run = self._find(run_id)
+        if run is None or run.status != "pending":
+            return run.status if run else None
+        run.ver += 1
+        run.status, run.outcome, run.updated_ms = "cancelled", outcome, self._now_ms()
+        run.ended_ms = run.updated_ms
+        run.expires_ms = None if retention_ms is None else run.updated_ms + retention_ms
+        self._ring("done", run_id)
+        return "cancelled"
 
     async def ask(
         self,

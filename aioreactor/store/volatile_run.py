@@ -27,6 +27,7 @@ class VolatileRun:
         self.deadline_ms = now_ms + new.deadline_ms if new.deadline_ms is not None else None
         self.due_ms = now_ms + new.due_ms if new.due_ms else 0
         self.recoveries = 0
+        self.woken = False
         self.expires_ms: int | None = None
         self.told_until_ms = 0
         self.version, self.fingerprint = new.version, new.fingerprint
@@ -47,6 +48,7 @@ class VolatileRun:
         self.token, self.owner, self.lease_ms = token, owner, lease_ms
         self.fence += 1
         self.due_ms = 0
+        self.woken = False
         self.told_until_ms = 0
 
     def wake(self, now_ms: int) -> None:

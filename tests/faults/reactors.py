@@ -8,7 +8,25 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from aioreactor import Context, Reactor, Retry, Step, compose, halt, interrupt, map_each, step, timer, value
+from aioreactor import (
+    Context,
+    Failure,
+    Outcome,
+    Reactor,
+    Retry,
+    Step,
+    Success,
+    async_reactor,
+    async_step,
+    compose,
+    halt,
+    interrupt,
+    map_each,
+    result,
+    step,
+    timer,
+    value,
+)
 from aioreactor.store.client import StoreClient
 
 
@@ -409,6 +427,46 @@ async def _stop(ctx: Context) -> None:
     if STOPPING:
         await write(ctx, "stop")
         os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Sent(Reactor[str]):
+    """What `Sends` dispatches."""
+
+    of: str
+    x = noted()
+    y = noted(after=[x])
+    returns = y
+
+
+class Sends(Reactor):
+    """Two units, one of them a single step, and a step that reads both."""
+
+    a = noted()
+    child = async_reactor(Sent, of=result(a))
+
+    @async_step
+    async def mail(self, ctx: Context, a: str) -> str:
+        await write(ctx, "do")
+        return f"mailed {a}"
+
+    @step
+    async def read(
+        self, ctx: Context, child: Outcome[str] = result(child), mail: str | Failure = result(mail)
+    ) -> list[str]:
+        await write(ctx, "do")
+        assert isinstance(mail, str)
+        return [child.value if isinstance(child, Success) else "", mail]
+
+    @read.undo
+    async def unread(self, ctx: Context, child: Outcome[str], mail: str | Failure) -> None:
+        assert (child, mail) == (Success("y!"), "mailed a!")
+        await write(ctx, "undo")
+
+    last = noted(after=[read])
+
+
+class SendsFails(Sends):
+    last = noted(after=[Sends.read], then=breaks)
 
 
 ALL = {cls.__name__: cls for cls in vars().copy().values() if isinstance(cls, type) and issubclass(cls, Reactor)}

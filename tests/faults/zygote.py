@@ -51,7 +51,8 @@ class Killer:
 
 def runtime_of(order: dict[str, Any], hook: Any = None) -> Runtime:
     known = {n: order[n] for n in ("lease_ttl", "max_recoveries", "retention", "durability") if n in order}
-    settings = Settings(redis_url=order["url"], key_prefix=order["prefix"], **{"lease_ttl": 1, **known})
+    queue = order.get("default_queue")
+    settings = Settings(redis_url=order["url"], key_prefix=order["prefix"], queue=queue, **{"lease_ttl": 1, **known})
     runtime = Runtime(settings)
     durable = runtime.durable
     assert durable is not None

@@ -40,6 +40,7 @@ if held ~= token then
   end
 end
 local after = status ~= '' and status or before
+redis.call('HDEL', run, 'woken')
 redis.call('HSET', run, 'token', token, 'owner', owner, 'lease_ms', now + ttl_ms, 'ver', ver, 'fence', fence,
   'status', after, 'updated_ms', now, 'due_ms', 0)
 if status ~= '' and (held == token or before ~= status) then

@@ -1,7 +1,7 @@
 --[[
 A last checkpoint before the run is let go, unfinished: paused, or handed to somebody else. Tells who waits.
 
-`due_ms` counts from now: before then nobody is expected to take it. `changes` are pairs of scalars, pairs of steps, dropped steps, trace entries. An empty `status` leaves it as it is.
+`due_ms` counts from now: before then nobody is expected to take it; at once if it was `woken` meanwhile. `changes` are pairs of scalars, pairs of steps, dropped steps, trace entries. An empty `status` leaves it as it is.
 Repeatable: `write` tells a repeat.
 
 keys: run, steps, trace, requests
@@ -26,6 +26,9 @@ if not repeated then
     redis.call('HDEL', run, 'recoveries')
   end
   write_changes(run, steps, trace, 10, n_scalars, n_steps, n_dropped)
+  if redis.call('HDEL', run, 'woken') == 1 then
+    redis.call('HSET', run, 'due_ms', 0)
+  end
   if status ~= '' and status ~= before[4] then
     redis.call('PUBLISH', channel, status)
   end

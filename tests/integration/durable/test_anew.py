@@ -331,7 +331,7 @@ async def test_it_names_interrupts_decisions_and_requests(place: Place) -> None:
     text = str(explained)
     assert "waits for an answer with the correlation id 'req-1' (runs.resume)" in text
     assert "b: waits for a decision after 2 attempts (runs.decide), since 20" in text
-    await place.store.ask(outcome.run_id, pack(Body("cancel", text="r", mode="rollback")), allowed=("paused",))
+    await place.store.ask(outcome.run_id, pack(Body("cancel", text="r", mode="rollback")), allowed=["paused"])
     assert "a cancel was accepted and is not carried out yet" in str(await runs.explain(outcome.run_id))
     async with place.another() as other:
         assert other.durable is not None
