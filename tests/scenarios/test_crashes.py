@@ -38,6 +38,7 @@ class Records:
         self.stop_at, self.after = stop_at, after
         self.closed: Outcome[Any] | None = None
         self.parted: list[tuple[float, str]] = []
+        self.roused = 0
 
     durable = True
     trusted = True
@@ -71,6 +72,9 @@ class Records:
         self._write(checkpoint)
         self.parted.append((delay, waits_for))
         return "job"
+
+    def rouse(self) -> None:
+        self.roused += 1
 
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
         self._write(checkpoint)
