@@ -38,6 +38,7 @@ class Records:
         self.stop_at, self.after = stop_at, after
         self.closed: Outcome[Any] | None = None
         self.parted: list[tuple[float, str]] = []
+        self.roused = 0
 
     durable = True
     trusted = True
@@ -73,7 +74,7 @@ class Records:
         return "job"
 
     def rouse(self) -> None:
-        raise AssertionError("nothing here is parked for what others hold")
+        self.roused += 1
 
     async def close(self, checkpoint: Checkpoint, outcome: Outcome[Any]) -> None:
         self._write(checkpoint)
