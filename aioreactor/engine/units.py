@@ -206,7 +206,7 @@ async def _wait(ex: Execution, scope: Scope, index: int, unit: int) -> Readies |
     left = (units.longest_park if ex.park_after is not None else units.longest_wait) - waited
     path = scope.path_of(unit)
     if left > 0:
-        return Later(scope, index, left, path)
+        return Later(scope, index, left, unit=path)
     error = UnitTimeout(path, round(waited, 3))
     return await ended(ex, scope, index, 1, error, started=False, retry=False)
 

@@ -28,10 +28,11 @@ from aioreactor import (
     async_step,
     compose,
     from_input,
+    map_each,
     result,
     runs,
     step,
-    timer,
+    value,
 )
 from tests.integration.durable.kit import Place, behave, ledger, noted
 from tests.integration.durable.test_background import parked, place, rung, working
@@ -431,20 +432,20 @@ async def test_a_step_that_is_gone_fails_the_unit_with_the_reason(place: Place) 
 
 
 async def test_what_keeps_nothing_dispatches_nothing(place: Place) -> None:
-    with pytest.raises(StoreRequired, match="durability='none' keeps nothing"):
+    with pytest.raises(StoreRequired, match='durability="none" keeps nothing'):
         await Signup.with_options(durability="none").run()
     assert ledger == []
 
 
 async def test_what_a_child_cannot_do_yet_is_found_before_anything_runs(place: Place) -> None:
     class Waits(Reactor, name="as.Waits"):
-        pause = timer(seconds=1)
+        many = map_each(Charge, over=value([1]), item="amount", token=value("t"), fan_out=True)
 
     class Sends(Reactor, name="as.Sends"):
         first = noted()
         waits = async_reactor(Waits, after=[first])
 
-    with pytest.raises(NotAvailable, match="step 'pause' is a timer"):
+    with pytest.raises(NotAvailable, match="map 'many' fans out"):
         await Sends.run()
     assert ledger == []
 

@@ -654,10 +654,7 @@ async def test_a_long_timer_leaves_the_run_until_it_is_due(place: Place) -> None
 
 async def test_its_moment_survives_a_crash(place: Place) -> None:
     running = asyncio.create_task(Napping.with_options(run_id=f"{place.prefix}n").run())
-    while (
-        not (await place.store.peek(f"{place.prefix}n"))
-        or "nap" not in (await place.store.read(f"{place.prefix}n")).steps
-    ):  # type: ignore[union-attr]
+    while not (record := await place.store.read(f"{place.prefix}n")) or "nap" not in record.steps:
         await asyncio.sleep(0.005)
     await place.lapse(f"{place.prefix}n")
     assert await place.sweep_elsewhere() == [f"{place.prefix}n"]
