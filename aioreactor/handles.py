@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioreactor.engine.ending import cancelled_outcome
 from aioreactor.errors import NotResumable, RunNotFound, StepCancelled
 from aioreactor.results import Dispatched, Failure, Outcome, Paused
-from aioreactor.trace import RunRecord, Status
+from aioreactor.trace import RunRecord, Status, Trace, TraceEntry
 
 if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
     from aioreactor.engine.scheduler import Execution
 
 T = TypeVar("T")
+EVERY = 0.25
+"""Seconds between two looks at a volatile run that is followed."""
 _LEFT = (Dispatched, Paused)
 """What a task here came to, and the run did not."""
 
@@ -98,6 +101,42 @@ class RunHandle(Generic[T]):
             return "cancelled" if done else "pending"  # it never began; or it was not written yet
         assert self._execution is not None
         return cancelled_outcome(self._execution).status if done else self._execution.status
+
+    async def events(self, *, after: int = -1) -> AsyncIterator[TraceEntry]:
+        """The run's trace as it grows, from after the entry with that ``seq`` on, until the run has ended.
+
+        Entries come when they are stored (of a volatile run, when they happen), at most a quarter of a second later.
+
+        Raises:
+            RunNotFound: it was deleted.
+
+        Cancellation: only the following ends; the run goes on.
+        """
+        if self._durable is not None and self._outcome is None:
+            while self._task is not None and not self._task.done() and not await self._exists():
+                await asyncio.wait({self._task}, timeout=EVERY / 10)  # its task has not created it yet
+            if await self._exists():
+                async for entry in self._durable.events(self.run_id, after):
+                    yield entry
+                return
+        following = after + 1
+        while True:
+            is_over = self._outcome is not None or self._task is None or self._task.done()
+            for entry in self._told()[following:]:
+                yield entry
+                following += 1
+            if is_over:
+                return
+            await asyncio.sleep(EVERY)
+
+    async def _exists(self) -> bool:
+        assert self._durable is not None
+        return await self._durable.reactor_of(self.run_id) is not None
+
+    def _told(self) -> Trace:
+        if self._outcome is not None:
+            return self._outcome.trace
+        return Trace.of(self._execution.state.trace) if self._execution is not None else Trace()
 
     async def cancel(self, reason: str = "cancelled through its handle") -> None:
         """Cancel the run, and wait until that is done. Harmless when it has ended, or is going back already.

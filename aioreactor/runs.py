@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
@@ -11,7 +12,7 @@ from aioreactor.definition.markers import Value
 from aioreactor.definition.reactor import Reactor
 from aioreactor.errors import RunNotFound, StoreRequired
 from aioreactor.starting import new_run_id
-from aioreactor.trace import Status
+from aioreactor.trace import Status, TraceEntry
 
 if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from aioreactor.results import Outcome
     from aioreactor.snapshots import RunSnapshot
 
-_HAS = "find, list, delete, undo, resume, cancel, retry, fork, decide, explain"
+_HAS = "find, list, delete, undo, resume, cancel, retry, fork, decide, explain, events"
 
 
 class Runs:
@@ -249,6 +250,22 @@ class Runs:
             raise ValueError(f"decide(…, {decision!r}): 'retry', 'skip', 'fail' or Value(x)")
         await self._check(durable, run_id)
         return _handle(durable, run_id, await durable.decide(run_id, _path_of(step), decision))
+
+    async def events(self, run_id: str, *, after: int = -1) -> AsyncIterator[TraceEntry]:
+        """The trace of a run as it grows, from after the entry with that ``seq`` on, until the run has ended.
+
+        Entries come when they are stored, at most a quarter of a second later; its end at once.
+
+        Raises:
+            RunNotFound: there is no such run (any more), or it is of another reactor.
+            StoreRequired: no store is configured.
+
+        Cancellation: only the following ends.
+        """
+        durable = self._stored("events")
+        await self._check(durable, run_id)
+        async for entry in durable.events(run_id, after):
+            yield entry
 
     async def explain(self, run_id: str) -> Explanation:
         """Why a run does not move: what it waits for, since when, until when, and who has it. Prints as one screen.

@@ -277,8 +277,10 @@ def _own_status(entries: list[TraceEntry]) -> Status | None:
     for entry in entries:
         if entry.kind in _ENDS:
             status = _ENDS[entry.kind]
-        elif entry.kind in {"run", "resume"}:
+        elif entry.kind == "run":
             status = "running"
+        elif entry.kind in {"resume", "timeout"} and status == "waiting":
+            status = "completed"  # it was answered, or took its default; what else came of it follows
         elif entry.kind in _WAITS:
             status = "waiting"
     return status

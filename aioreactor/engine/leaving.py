@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aioreactor.engine.limiter import Ready, emptied
-from aioreactor.engine.pausing import deadlines, expires_now
+from aioreactor.engine.pausing import deadlines, expires_now, scope_deadlines
 from aioreactor.engine.scope import MapRun, NodeStatus, Scope
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def _park(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | None:
 
 def _earliest(ex: Execution) -> float | None:
     """The first deadline that somebody has to be there for."""
-    found = [scope.deadline for scope in ex.state.scopes() if scope.deadline is not None and scope.active]
-    return min([*found, *deadlines(ex)], default=None)
+    return min([*scope_deadlines(ex), *deadlines(ex)], default=None)
 
 
 def _is_quiet(ex: Execution, resting: set[Ready]) -> bool:

@@ -7,6 +7,7 @@ nodes stay READY, with an `Opening` beside; that is what tells them from nodes w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -340,13 +341,18 @@ def _due_of(ex: Execution, scope: Scope, index: int) -> float:
 
 
 def overdue(ex: Execution) -> bool:
-    """Whether the deadline of a scope has passed although nothing in it could tell."""
+    """Whether the deadline of a scope has passed, which a timer of its own is about to tell."""
     now = ex.clock.now()
-    return any(
-        scope.deadline is not None
-        and scope.deadline <= now
-        and scope.active > 0
-        and scope.failure is None
-        and not scope.stopped
-        for scope in ex.state.scopes()
-    )
+    return any(scope.failure is None and not scope.stopped and deadline <= now for scope, deadline in _bounded(ex))
+
+
+def scope_deadlines(ex: Execution) -> list[float]:
+    """When what is in progress in some scope has to be over, in seconds since the epoch."""
+    return [deadline for _, deadline in _bounded(ex)]
+
+
+def _bounded(ex: Execution) -> Iterator[tuple[Scope, float]]:
+    """Scopes at work with a deadline that is enforced: one that the code does not declare any more is not."""
+    for scope in ex.state.scopes():
+        if scope.deadline is not None and scope.active > 0 and ex.option(scope.plan, "deadline") is not None:
+            yield scope, scope.deadline

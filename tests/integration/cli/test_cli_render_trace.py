@@ -188,6 +188,18 @@ class TestStatus:
         tree = trace_tree(Paused((), _record=record))
         assert (tree.status, find(tree, "approve").status) == ("paused", "waiting")
 
+    def test_what_was_answered_does_not_wait_any_more(self) -> None:
+        def status(*kinds: str) -> str:
+            told = entries(*((at, f"{kind}:approve") for at, kind in enumerate(kinds)))
+            return find(trace_tree(Paused(_record=RunRecord("r1", "R", "paused", None, told))), "approve").status
+
+        assert status("interrupt", "resume") == "completed"
+        assert status("interrupt", "timeout") == "completed"
+        assert status("interrupt", "timeout", "failure") == "failed"
+        assert status("run", "failure", "interrupt") == "waiting"
+        assert status("run", "failure", "interrupt", "resume", "run") == "running"
+        assert status("run", "failure", "interrupt", "resume", "failure") == "failed"
+
     def test_a_timeout_marks_its_attempt(self) -> None:
         tree = trace_tree(failed((0, "run:a"), (9, "timeout:a"), (9, "failure:a", 1, "StepTimeout: slow")))
         assert [each.timed_out for each in find(tree, "a").attempts] == [True]

@@ -26,6 +26,7 @@ from aioreactor import (
     step,
     timer,
 )
+from aioreactor.durable.control import ASKABLE
 from aioreactor.durable.requests import Body, pack
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
 from tests.integration.durable.test_cancelling_runs import Handed, place, working
@@ -219,7 +220,6 @@ async def test_what_stands_is_kept_and_undone_by_the_new_run(place: Place) -> No
     assert again.status == "failed"
     assert "do:b" not in ledger
     assert ledger.count("do:c") == 1
-    assert [each for each in ledger if each.startswith("undo")][-2:].count("undo:b") + ledger.count("undo:b") >= 1
     assert ledger.count("undo:b") == 1
     assert ledger.count("undo:a") == 1
 
@@ -331,7 +331,7 @@ async def test_it_names_interrupts_decisions_and_requests(place: Place) -> None:
     text = str(explained)
     assert "waits for an answer with the correlation id 'req-1' (runs.resume)" in text
     assert "b: waits for a decision after 2 attempts (runs.decide), since 20" in text
-    await place.store.ask(outcome.run_id, pack(Body("cancel", text="r", mode="rollback")), allowed=["paused"])
+    await place.store.ask(outcome.run_id, pack(Body("cancel", text="r", mode="rollback")), allowed=ASKABLE)
     assert "a cancel was accepted and is not carried out yet" in str(await runs.explain(outcome.run_id))
     async with place.another() as other:
         assert other.durable is not None

@@ -18,14 +18,12 @@ from aioreactor import (
     NotResumable,
     Paused,
     Reactor,
-    Retry,
     RunNotFound,
     StoreRequired,
     Success,
     compose,
     from_input,
     interrupt,
-    result,
     runs,
     step,
     timer,
@@ -606,7 +604,6 @@ async def test_they_need_a_store(place: Place) -> None:
 
 
 class Napping(Reactor, name="pause.Napping"):
-    span: float = 0.0
     a = noted()
     nap = timer(seconds=0.2, after=[a])
     b = noted([nap])
@@ -654,7 +651,10 @@ async def test_a_long_timer_leaves_the_run_until_it_is_due(place: Place) -> None
 
 async def test_its_moment_survives_a_crash(place: Place) -> None:
     running = asyncio.create_task(Napping.with_options(run_id=f"{place.prefix}n").run())
-    while not (record := await place.store.read(f"{place.prefix}n")) or "nap" not in record.steps:
+    while True:
+        record = await place.store.read(f"{place.prefix}n")
+        if record is not None and "nap" in record.steps:
+            break
         await asyncio.sleep(0.005)
     await place.lapse(f"{place.prefix}n")
     assert await place.sweep_elsewhere() == [f"{place.prefix}n"]
@@ -676,13 +676,13 @@ async def test_until_a_moment_that_an_input_names(place: Place) -> None:
     assert ledger == ["do:a", "do:b", "do:a", "undo:a"]
 
 
-class Both(Reactor, name="pause.Both", retries=Retry(max_attempts=1)):
+class Both(Reactor, name="pause.Both"):
     a = noted()
     nap = timer(seconds=0.3, after=[a])
     wait = interrupt(str, after=[a])
     b = noted([nap])
-    c = noted([wait], retries=Retry(max_attempts=1))
-    returns = result(wait) if False else wait
+    c = noted([wait])
+    returns = wait
 
 
 async def test_a_run_pauses_when_its_timers_are_over(place: Place) -> None:

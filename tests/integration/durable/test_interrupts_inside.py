@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from typing import Any
 
@@ -16,6 +17,7 @@ from aioreactor import (
     NotResumable,
     Paused,
     Reactor,
+    RunNotFound,
     Success,
     after,
     compose,
@@ -240,3 +242,63 @@ async def test_cancelled_in_the_caller_while_an_interrupt_is_open(place: Place) 
     with pytest.raises(asyncio.CancelledError):
         await running
     assert ledger == ["do:a", "do:slow", "comp:slow", "undo:a"]
+
+
+class Background(One, name="inside.Background"):
+    ok = interrupt(str, after=[One.a], resume="background")
+
+
+@pytest.mark.parametrize("reactor", [One, Background])
+async def test_answers_that_come_as_soon_as_they_may_are_never_left_lying(place: Place, reactor: Any) -> None:
+    """No sweep helps: whoever lets a run go looks whether it was answered meanwhile."""
+
+    async def answered(handle: Any) -> None:
+        while True:
+            try:
+                await runs.resume(handle.run_id, "ok", "yes")
+            except NotResumable:
+                await asyncio.sleep(0)
+            else:
+                return
+
+    async with working(place):
+        handles = await reactor.enqueue_many({"n": n} for n in range(60))
+        await asyncio.gather(*map(answered, handles))
+        found = await asyncio.gather(*(place.store.wait_done(handle.run_id, 20) for handle in handles))
+    assert Counter(row.status for row in found) == {"completed": 60}
+    assert Counter(ledger) == {"do:a": 60, "do:b": 60}
+
+
+async def test_answers_to_runs_of_callers_need_no_worker(place: Place) -> None:
+    async def answered(run_id: str) -> None:
+        while True:
+            try:
+                await runs.resume(run_id, "ok", "yes")
+            except (NotResumable, RunNotFound):
+                await asyncio.sleep(0)
+            else:
+                return
+
+    ids = [f"{place.prefix}{n}" for n in range(60)]
+    outcomes = asyncio.gather(*(One.with_options(run_id=run_id).run(n=1) for run_id in ids))
+    await asyncio.gather(*map(answered, ids))
+    await outcomes
+    found = await asyncio.gather(*(place.store.wait_done(run_id, 20) for run_id in ids))
+    assert Counter(row.status for row in found) == {"completed": 60}
+    assert Counter(ledger) == {"do:a": 60, "do:b": 60}
+
+
+async def test_cancels_at_any_moment_end_every_run_whole(place: Place) -> None:
+    async def cancelled(handle: Any, number: int) -> None:
+        await asyncio.sleep(number / 1000)
+        with contextlib.suppress(NotResumable):
+            await runs.cancel(handle.run_id, timeout=20)
+
+    async with working(place):
+        handles = await Many.enqueue_many({} for _ in range(60))
+        await asyncio.gather(*(cancelled(handle, number) for number, handle in enumerate(handles)))
+        found = await asyncio.gather(*(place.store.wait_done(handle.run_id, 20) for handle in handles))
+    assert Counter(row.status for row in found) == {"cancelled": 60}
+    done = Counter(line.partition(":")[2] for line in ledger if line.startswith("do:"))
+    undone = Counter(line.partition(":")[2] for line in ledger if not line.startswith("do:"))
+    assert done == undone
