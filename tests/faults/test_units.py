@@ -81,22 +81,21 @@ async def test_a_caller_dies_at_any_command(ward: Field, clinic: list[Zygote], m
     status, expected = EXPECTED["SendsFails"]
     made: list[str] = []
     number = RANDOM.randrange(1 if DEEP else 9)
-    while True:
-        run_id = f"caller-{moment}-{number}"
-        async with ward.worker(clinic[0], queue=ward.queue()):
+    async with ward.worker(clinic[0]):
+        while True:
+            run_id = f"caller-{moment}-{number}"
             code = await ward.victim(run_id, reactor="SendsFails", default_queue=ward.queue(), **{moment: number})
             found = await ward.ended([run_id])
             for snapshot in found.values():
                 await ward.ended(list(snapshot.children))
-        for snapshot in found.values():
-            try:
-                made += await checked(ward, snapshot, status, expected)
-            except AssertionError as error:
-                raise AssertionError(f"seed {SEED}, command {number}") from error
-        if code == 0:
-            break
-        assert code == KILLED, number
-        number += 1 if DEEP else 9
+                try:
+                    made += await checked(ward, await runs.find(run_id), status, expected)
+                except AssertionError as error:
+                    raise AssertionError(f"seed {SEED}, command {number}") from error
+            if code == 0:
+                break
+            assert code == KILLED, number
+            number += 1 if DEEP else 9
     assert len(made) >= 3
     await ward.delete(made)
     await ward.assert_nothing_is_left()
