@@ -160,10 +160,8 @@ class SemaphoreUnavailable(ContentionError):
 class RateLimited(ContentionError):
     """A `RateLimit` admits no more in this window; ``retry_after`` (seconds) says when it does again."""
 
-    retry_after: float
-
     def __init__(self, key: str, *, retry_after: float, window: str, limit: int) -> None:
-        self.retry_after = retry_after
+        self.retry_after: float = retry_after  # pyright: ignore[reportIncompatibleVariableOverride]
         self.window = window
         self.limit = limit
         super().__init__(key, f"rate limit {key!r}: {limit} per {window} reached, retry in {retry_after:g} s")

@@ -352,15 +352,15 @@ class Runtime:
         """One attempt of a step class; see `Step.once`."""
         return await once.run_once(self._environment, step, given)
 
-    async def enter(self, primitive: Primitive) -> Entered:
-        """Take a primitive on its own; see `Primitive.__aenter__`.
+    def enter(self, primitive: Primitive) -> Coroutine[Any, Any, Entered]:
+        """Take a primitive on its own, to be awaited; see `Primitive.__aenter__`.
 
         Raises:
             StoreRequired: there is no store.
         """
         if self.settings.redis_url is None:
             raise StoreRequired(f"{type(primitive).__name__}({primitive.key!r})")
-        return await self.coordinator().enter(primitive)
+        return self.coordinator().enter(primitive)
 
     def coordinator(self) -> Coordinator:
         """What takes and shows coordination primitives.

@@ -45,7 +45,7 @@ async def behind(effort: Effort) -> list[Row]:
 async def _row(effort: Effort, url: str, level: Any, bar: float | None) -> Row:
     times = effort.of(20, 3)
     reactor = shapes.chain(LENGTH)
-    client = redis.asyncio.Redis.from_url(url)
+    client: Any = redis.asyncio.Redis.from_url(url)
     await reactor.with_options(run_id="sample", durability=level).run(start=0)
     found = await client.hgetall(f"{level}:{{sample}}:steps"), await client.lrange(f"{level}:{{sample}}:trace", 0, -1)
     scalars = await client.hgetall(f"{level}:{{sample}}:run")

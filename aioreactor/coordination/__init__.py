@@ -8,8 +8,9 @@ Slots. A lock is a semaphore of one slot (`slots`). Holders stand in a sorted se
 died is gone by itself; waiters stand in line in order of arrival, each with the moment until which it counts as alive.
 Whoever gives a slot back gives it, in the same script, to the first in line who is alive, and tells it: a hand-over
 is one trip. The receiver trusts its lease from when it last asked, so it needs no second trip to be sure. A message
-that is lost is made good by asking again, each five seconds or when the first lease ends; a waiter that died in line
-holds what it was given for its grace (15 s or its TTL) at most.
+that is lost is made good by asking again, each five seconds or when the first lease ends. A waiter whose process died
+in line is passed by, since nobody listens on its channel; in a cluster, where a server cannot know that, it holds what
+it was given for its grace (15 s or its TTL) at most.
 
 Scopes. The owner is a chain of `Scope`: what a scope or one around it holds is entered again without the server
 (`Entry`), one body at a time. The slot is given back when its last entry is left. `scopes.within` puts code into a
@@ -23,6 +24,21 @@ asked for (`give_back`), or kept over a gap without this process (`park`, then `
 
 Positions of ordered locks are handed out by `Coordinator.assign`, with a token that finds them again, and are plain
 data. Until their turn, somebody has to give signs of life for them (`Coordinator.beat`); during it the renewer does.
+
+For the engine, one body:
+
+    scope = Scope(parent, "run-7/charge")                      # the parent's scope: the reactor's, or None
+    terms = Terms(scope, label="run-7 charge", wait=0, on_lost=cancel_body, parking=Parking(wake, tickets=stored))
+    holds = await coordinator.acquire([Wanted(lock, lock.key_for(args)), …], terms)     # or a ContentionError
+    with within(scope):
+        outcome = await body()
+    await holds.release("success")                             # "halt", "failure"; "paused" keeps the position
+
+After a refusal the places in line are in ``parking.tickets``: plain data, stored with the run, passed again by whoever
+comes back, or given up with `Coordinator.withdraw`. ``admitted=True`` leaves out what is spent once per run. A run that
+is parked while it holds: ``data = await holds.park(seconds)``, when no body runs inside it any more; later
+``holds, lost = await coordinator.adopt(data, terms)``, and `acquire` anew what was lost. Code that starts another run
+inside a body does so ``within(None)``. `Scope.find` tells what a scope holds, before a dispatch that would wait for it.
 
 Failures. A renewal that finds a hold gone tells every entry (`on_lost`), once. A store that cannot be reached refuses
 at acquire, and ends trust when the lease is over, by this process's clock. What cannot be given back ends by itself.

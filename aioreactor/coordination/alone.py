@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from aioreactor.coordination.coordinator import Coordinator
 
 logger = logging.getLogger("aioreactor.coordination")
+_NOWHERE = Scope()
+_SLOTS = (Lock, Semaphore)
 
 
 class Entered:
@@ -207,6 +209,8 @@ async def enter(coordinator: Coordinator, primitive: Primitive) -> Entered:
         reason = "its key is computed from inputs or arguments; alone it needs a text"
         raise ValueError(f"{primitive!r}: {reason}")  # noqa: TRY004 - it is of a right type, for another place
     key, desk = primitive.key, coordinator.desk()
+    if isinstance(primitive, RateLimit):
+        return await _spent(coordinator, desk, primitive, key)
     scope = Scope(current_scope(), coordinator.label)
     entered = await _taken(coordinator, desk, primitive, key, scope)
     set_scope(scope)
@@ -214,22 +218,25 @@ async def enter(coordinator: Coordinator, primitive: Primitive) -> Entered:
 
 
 async def _taken(coordinator: Coordinator, desk: Desk, primitive: Primitive, key: str, scope: Scope) -> Entered:
-    if isinstance(primitive, Lock | Semaphore):
+    if isinstance(primitive, _SLOTS):
         held = Held(key, scope)
         held.entry = await slots.enter(
             desk, Slot.of(primitive, key), scope, wait=primitive.wait, label=coordinator.label, on_lost=held._on_lost
         )
         return held
-    if isinstance(primitive, RateLimit):
-        windows = rates.Windows.of(primitive, key, coordinator.rate_limits)
-        await rates.spend(desk, windows, scope.name, wait=primitive.wait)
-        return Entered(key, scope)
     if isinstance(primitive, Period):
         found = HeldClaim(key, scope)
         found.claim, found._desk, found._label = await periods.check(desk, primitive, key), desk, coordinator.label
         return found
     assert isinstance(primitive, OrderedLock)
     return await _turn(coordinator, desk, primitive, key, scope)
+
+
+async def _spent(coordinator: Coordinator, desk: Desk, primitive: RateLimit, key: str) -> Entered:
+    windows = rates.Windows.of(primitive, key, coordinator.rate_limits)
+    await rates.spend(desk, windows, coordinator.label, wait=primitive.wait)
+    # Nothing is held, and nothing is left: it needs no scope.
+    return Entered(key, _NOWHERE)
 
 
 async def _turn(coordinator: Coordinator, desk: Desk, primitive: OrderedLock, key: str, scope: Scope) -> HeldTurn:

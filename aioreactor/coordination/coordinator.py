@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from aioreactor.coordination import alone, orders, reports, slots
 from aioreactor.coordination.alone import Entered
-from aioreactor.coordination.desk import Desk, Notice, Observer
+from aioreactor.coordination.desk import Audience, Desk, Observer
 from aioreactor.coordination.gates import Gates, Terms, Wanted
 from aioreactor.coordination.holds import Holds
 from aioreactor.coordination.keys import CoordinationKeys, SlotKind
@@ -26,7 +26,7 @@ from aioreactor.store.store import default_owner
 logger = logging.getLogger("aioreactor.coordination")
 
 
-class Coordinator:
+class Coordinator(Audience):
     """Coordination over one store.
 
     Args:
@@ -55,37 +55,36 @@ class Coordinator:
         self.label = default_owner()
         self._client = client
         self._pushes = pushes
+        self._last: Desk | None = None
         self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk] = WeakKeyDictionary()
 
     def desk(self) -> Desk:
         """What this event loop has of it."""
         loop = asyncio.get_running_loop()
+        last = self._last
+        if last is not None and last.loop is loop:
+            return last
         desk = self._desks.get(loop)
         if desk is None:
-            desk = self._desks[loop] = Desk(self._client, self._pushes(), self.keys, self._tell)
+            desk = self._desks[loop] = Desk(self._client, self._pushes(), self.keys, self)
+        self._last = desk
         return desk
-
-    def _tell(self, notice: Notice) -> None:
-        if self.observer is not None:
-            self.observer(notice)
 
     async def aclose(self) -> None:
         """Keep nothing of this event loop any more; what is still held ends by itself.
 
         Cancellation: the same.
         """
+        self._last = None
         desk = self._desks.pop(asyncio.get_running_loop(), None)
         if desk is not None:
             await desk.aclose()
 
     # ------------------------------------------------------------------ alone
 
-    async def enter(self, primitive: Primitive) -> Entered:
-        """Take a primitive for the body that begins here; see `alone.enter`.
-
-        Cancellation: nothing is held.
-        """
-        return await alone.enter(self, primitive)
+    def enter(self, primitive: Primitive) -> Coroutine[Any, Any, Entered]:
+        """Take a primitive for the body that begins here, to be awaited; see `alone.enter`."""
+        return alone.enter(self, primitive)
 
     # ------------------------------------------------------------------ for the engine
 

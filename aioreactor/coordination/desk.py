@@ -44,6 +44,12 @@ class Notice:
 Observer: TypeAlias = Callable[[Notice], None]
 
 
+class Audience:
+    """Who is told of everything that happens; nobody at first."""
+
+    observer: Observer | None = None
+
+
 class Desk:
     """Coordination in one event loop.
 
@@ -51,19 +57,24 @@ class Desk:
         client: The way to the server.
         pushes: The subscriptions of the loop.
         keys: The names.
-        observer: Is told of everything that happens.
+        audience: Has whoever is told of everything that happens.
     """
 
-    def __init__(
-        self, client: StoreClient, pushes: Pushes, keys: CoordinationKeys, observer: Observer | None = None
-    ) -> None:
+    def __init__(self, client: StoreClient, pushes: Pushes, keys: CoordinationKeys, audience: Audience) -> None:
         self.client = client
         self.keys = keys
-        self.observer = observer
+        self._audience = audience
+        self._cluster = client._settings.endpoint.kind == "cluster"
         self.inbox = Inbox(keys.inbox(os.urandom(8).hex()), pushes)
-        self.renewer = Renewer(asyncio.get_running_loop())
+        self.loop = asyncio.get_running_loop()
+        self.renewer = Renewer(self.loop)
 
-    async def call(
+    @property
+    def is_heard(self) -> bool:
+        """Whether the server would know that nobody listens here: it does unless it is one of a cluster."""
+        return self.inbox.is_open and not self._cluster
+
+    def call(
         self,
         script: str,
         keys: Sequence[str],
@@ -71,17 +82,15 @@ class Desk:
         *,
         lane: str = DEFAULT_LANE,
         retry_for: float | None = None,
-    ) -> Reply:
-        """The reply of a script; see `StoreClient.run`.
-
-        Cancellation: as there.
-        """
-        return await self.client.run(scripts[script], keys, args, lane=lane, retry_for=retry_for)
+    ) -> Coroutine[Any, Any, Reply]:
+        """The reply of a script, to be awaited; see `StoreClient.run`."""
+        return self.client.run(scripts[script], keys, args, lane=lane, retry_for=retry_for)
 
     def tell(self, fact: Fact, kind: str, key: str, scope: str, waited: float = 0.0) -> None:
         """Tell the observer."""
-        if self.observer is not None:
-            self.observer(Notice(fact, kind, key, scope, waited))
+        observer = self._audience.observer
+        if observer is not None:
+            observer(Notice(fact, kind, key, scope, waited))
 
     async def aclose(self) -> None:
         """Keep nothing, hear nothing.

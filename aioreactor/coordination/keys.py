@@ -39,6 +39,12 @@ def _slots(prefix: str, kind: SlotKind, key: str) -> SlotKeys:
     return SlotKeys(base, f"{base}:facts", f"{base}:queue", f"{base}:waiters")
 
 
+@lru_cache(maxsize=4096)
+def _rate(prefix: str, key: str) -> tuple[str, str]:
+    base = _base(prefix, key) + "rate"
+    return base, f"{base}:spent"
+
+
 class CoordinationKeys:
     """Keys and channels under one prefix.
 
@@ -55,8 +61,7 @@ class CoordinationKeys:
 
     def rate(self, key: str) -> tuple[str, str]:
         """Of a rate limit: the windows, and what was spent lately."""
-        base = _base(self.prefix, key) + "rate"
-        return base, f"{base}:spent"
+        return _rate(self.prefix, key)
 
     def rate_log(self, key: str, length_ms: int) -> str:
         """Log of a sliding window."""

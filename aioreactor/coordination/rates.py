@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -40,6 +40,9 @@ class Windows:
             UnknownRateLimit: None are.
             ValueError: The configured ones make no sense.
         """
+        if primitive.resolved is not None:
+            resolved: Windows = primitive.resolved
+            return resolved
         limits = primitive.limits
         if limits is None:
             if key not in named:
@@ -50,13 +53,16 @@ class Windows:
         for per, limit in limits.items():
             pairs += [limit, int(window_seconds(per) * 1000)]
         names = tuple(per if isinstance(per, str) else f"{per:g} s" for per in limits)
-        return cls(key, primitive.algorithm, primitive.cost, names, tuple(pairs))
+        made = cls(key, primitive.algorithm, primitive.cost, names, tuple(pairs))
+        if primitive.limits is not None and primitive.key == key:
+            primitive.resolved = made
+        return made
 
-    def names_of(self, desk: Desk) -> list[str]:
+    def names_of(self, desk: Desk) -> Sequence[str]:
         """The keys that the scripts want."""
-        keys = list(desk.keys.rate(self.key))
+        keys = desk.keys.rate(self.key)
         if self.algorithm == "sliding":
-            keys += [desk.keys.rate_log(self.key, length) for length in self.pairs[1::2]]
+            return [*keys, *(desk.keys.rate_log(self.key, length) for length in self.pairs[1::2])]
         return keys
 
 

@@ -128,7 +128,7 @@ async def _slots(desk: Desk, kind: SlotKind, key: str) -> SlotReport | None:
         holders.append(Holder(label, int(fence), (now_ms - int(since_ms)) / 1000, left_ms / 1000))
     waiters = []
     for _, row in waiting:
-        alive_ms, _, _, label = row.decode().split(" ", 3)
+        alive_ms, _, _, _, label = row.decode().split(" ", 4)
         waiters.append(Waiter(label, (int(alive_ms) - now_ms) / 1000))
     return SlotReport(kind, limit, tuple(holders), tuple(waiters))
 

@@ -69,29 +69,31 @@ class LocalTurn:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
+        self._lock: asyncio.Lock | None = None  # most entries are never entered again
 
     @property
     def taken(self) -> bool:
         """Whether a body is inside."""
-        return self._lock.locked()
+        return self._lock is not None and self._lock.locked()
 
     async def take(self, wait: float) -> bool:
         """Have the turn within ``wait`` seconds; False if not.
 
         Cancellation: the turn is not taken.
         """
-        if self._lock.locked() and wait <= 0:
+        lock = self._lock = self._lock or asyncio.Lock()
+        if lock.locked() and wait <= 0:
             return False
         try:
-            async with asyncio.timeout(max(wait, 0) if self._lock.locked() else None):
-                await self._lock.acquire()
+            async with asyncio.timeout(max(wait, 0) if lock.locked() else None):
+                await lock.acquire()
         except TimeoutError:
             return False
         return True
 
     def give(self) -> None:
         """Let the next one in."""
+        assert self._lock is not None
         self._lock.release()
 
 

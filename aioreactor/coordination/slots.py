@@ -46,9 +46,15 @@ class Slot:
     @classmethod
     def of(cls, primitive: Lock | Semaphore, key: str) -> Slot:
         """What a declaration asks for."""
+        if primitive.resolved is not None:
+            resolved: Slot = primitive.resolved
+            return resolved
         limit = primitive.limit if isinstance(primitive, Semaphore) else 1
         kind: SlotKind = "semaphore" if isinstance(primitive, Semaphore) else "lock"
-        return cls(kind, key, limit, primitive.ttl, primitive.auto_extend, primitive.on_lost)
+        made = cls(kind, key, limit, primitive.ttl, primitive.auto_extend, primitive.on_lost)
+        if primitive.key == key:
+            primitive.resolved = made
+        return made
 
     @property
     def name(self) -> str:
@@ -219,7 +225,8 @@ class Entry:
         if self.close():
             slot, desk = self.lease.slot, self.lease.desk
             await self.lease.release()
-            desk.tell("released", slot.kind, slot.key, self.scope.name)
+            if self.lease.error is None:
+                desk.tell("released", slot.kind, slot.key, self.scope.name)
 
 
 async def give_back(desk: Desk, slot: Slot, token: str) -> None:
@@ -343,10 +350,13 @@ class Line:
         self._label = label
         self._keys = desk.keys.slots(slot.kind, slot.key)
         self._first = False
+        self._given_before = 0
         self._asked = 0.0
 
-    async def ask(self, *, stay: bool, alive: float = GRACE, grace: float | None = None) -> Lease | None:
+    async def ask(self, *, stay: bool, alive: float = GRACE, parks: bool = False) -> Lease | None:
         """Try once; with ``stay``, stand in line from now on, and count as alive for ``alive`` seconds.
+
+        One that parks need not listen: what it is given is kept for it for `GRACE`, wherever it comes back.
 
         Raises:
             StoreError: The store is away.
@@ -355,14 +365,17 @@ class Line:
         """
         slot, self._asked = self._slot, time.monotonic()
         alive_ms = int(alive * 1000) if stay else 0
-        grace_ms = int((slot.grace if grace is None else grace) * 1000)
-        channel = self._desk.inbox.channel
-        args: list[Value] = [self._token, slot.limit, slot.ttl_ms, alive_ms, grace_ms, channel, self._label]
+        grace_ms, heard = int((GRACE if parks else slot.grace) * 1000), int(self._desk.is_heard and not parks)
+        args: list[Value] = [self._token, slot.limit, slot.ttl_ms, alive_ms, grace_ms, heard]
+        args += [self._desk.inbox.channel, self._label]
         reply = await self._desk.call("slot_take", self._keys, args)
         if reply.word == "TAKEN":
             return self._lease(reply.values[0], slot.ttl)
         self.ms_left = reply.values[0]
-        self._first = reply.word == "WAITS" and reply.values[1] == 0
+        self._first = False
+        if reply.word == "WAITS":
+            _, ahead, self._given_before = reply.values
+            self._first = ahead == 0
         return None
 
     async def stand(self, until: float) -> Lease | None:
@@ -391,7 +404,7 @@ class Line:
         await self._desk.inbox.open()
         self._desk.inbox.call_back(self._token, parking.wake)
         try:
-            lease = await self.ask(stay=True, alive=parking.alive, grace=GRACE)
+            lease = await self.ask(stay=True, alive=parking.alive, parks=True)
         except BaseException:
             self._desk.inbox.forget(self._token)
             raise
@@ -406,7 +419,8 @@ class Line:
         if self._first:
             pause = min(pause, (self.ms_left + 1) / 1000)
         fence = await summons.wait(pause)
-        if fence is None:
+        # What was given before we asked may be over: asking tells. A message of that can come after the answer.
+        if fence is None or fence <= self._given_before:
             return None
         # It was given to us after we asked, for no less than the grace: so much is sure. If we slept longer, we ask.
         lease = self._lease(fence, self._slot.grace)

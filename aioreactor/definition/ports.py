@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Launcher(Protocol):
         """One attempt of a step class outside any reactor; give the value."""
         ...
 
-    async def enter(self, primitive: Primitive) -> Any:
+    def enter(self, primitive: Primitive) -> Coroutine[Any, Any, Any]:
         """Take a coordination primitive on its own."""
         ...
 

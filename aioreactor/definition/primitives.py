@@ -90,6 +90,8 @@ class Primitive:
         if not callable(key) and (not isinstance(key, str) or not key):
             raise ValueError(f"{type(self).__name__}: the key is a text that is not empty, or a callable, not {key!r}")
         self.key = key
+        self.resolved: Any = None
+        """What coordination has made of it, when nothing in that depends on who uses it."""
         self._entered: list[Any] = []
 
     def key_for(self, subject: Any) -> str:
@@ -120,8 +122,11 @@ class Primitive:
         Cancellation: it is given back all the same.
         """
         # One declaration serves many tasks at once: what was taken in this context is meant, innermost first.
-        entered = next((item for item in reversed(self._entered) if item.is_here()), self._entered[-1])
-        self._entered.remove(entered)
+        if len(self._entered) == 1:
+            entered = self._entered.pop()
+        else:
+            entered = next((item for item in reversed(self._entered) if item.is_here()), self._entered[-1])
+            self._entered.remove(entered)
         await entered.leave(error)
 
     def __repr__(self) -> str:
@@ -158,7 +163,7 @@ class Lock(Primitive):
         self.wait = wait
         self.auto_extend = auto_extend
         self.rollback_wait = rollback_wait
-        self.on_lost = on_lost
+        self.on_lost: OnLost = on_lost
 
 
 class Semaphore(Primitive):
@@ -185,7 +190,7 @@ class Semaphore(Primitive):
         self.wait = wait
         self.auto_extend = auto_extend
         self.rollback_wait = rollback_wait
-        self.on_lost = on_lost
+        self.on_lost: OnLost = on_lost
 
 
 class RateLimit(Primitive):

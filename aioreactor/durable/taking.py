@@ -188,6 +188,10 @@ class Taking(Dispatching):
         plan, inputs = opened.plan, opened.inputs
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state, row.durability)
+        version = str(plan.options.version or "")
+        if (row.version, row.fingerprint) != (version, plan.fingerprint):
+            note(logger, logging.INFO, "plan_changed", "and still fits", run_id=row.run_id, reactor=plan.name)
+            journal.changed_code(version, plan.fingerprint)
         execution.doom, execution.park_after = doom, park_after
         execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
         execution.outer_results = await self.outer_results(plan, row, inputs)

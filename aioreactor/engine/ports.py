@@ -64,11 +64,12 @@ class Detached(AioreactorError):
 class Journal(Protocol):
     """Keeps a run. A dependant starts after `save` of what it depends on has returned.
 
-    A journal may write behind: `save` returns before anything is kept, unless the checkpoint is ``firm``. What is kept
-    is then always the whole run as of some earlier `save`.
+    One that writes ``behind`` returns from `save` before anything is kept, unless the checkpoint is ``firm``. What is
+    kept is then always the whole run as of some earlier `save`.
     """
 
     durable: bool
+    behind: bool
 
     @property
     def trusted(self) -> bool:
@@ -126,6 +127,7 @@ class VolatileJournal:
 
     durable = False
     trusted = True
+    behind = False
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         """Nothing is kept."""
@@ -199,14 +201,6 @@ class Units(Protocol):
 
     async def parted(self) -> None:
         """The run was parked: have it taken up at once if a unit ended at that very moment."""
-        ...
-
-
-class Dispatcher(Protocol):
-    """Hands work to other processes."""
-
-    async def hand_off(self, run_id: str, reason: Literal["background", "detach", "enqueue"]) -> str:
-        """Let a worker go on with this run; give the id of the job."""
         ...
 
 

@@ -492,9 +492,8 @@ class Execution(Services):
         if span is None:
             return
         now = self.clock.now()
-        if scope.deadline is None:
-            scope.deadline = now + span
-        self._timers.append(self.clock.call_later(max(0.0, scope.deadline - now), partial(self._expire, scope, span)))
+        until = scope.deadline = scope.deadline if scope.deadline is not None else now + span
+        self._timers.append(self.clock.call_later(max(0.0, until - now), partial(self._expire, scope, span)))
 
     def _expire(self, scope: Scope, span: float) -> None:
         if scope.failure is not None or not scope.active:

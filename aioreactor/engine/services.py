@@ -10,6 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from anyio import CancelScope
 from anyio.abc import TaskGroup
 
 from aioreactor.engine import events, reporting
@@ -153,8 +154,13 @@ class Services(ABC):
             return
         nodes, entries = self.state.take_changes()
         if nodes or entries or always or firm:
+            saving = self._kept(self._checkpoint(nodes, entries, self.status, firm=firm))
             try:
-                await shielded(self._kept(self._checkpoint(nodes, entries, self.status, firm=firm)))
+                if self.journal.behind:
+                    await shielded(saving)
+                else:
+                    with CancelScope(shield=True):
+                        await saving
             except (OwnershipLost, JournalFailed) as error:
                 self.lose(error)
             except (SerializationError, PayloadTooLarge) as error:

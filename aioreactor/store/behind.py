@@ -48,6 +48,7 @@ def _is_cancelled() -> bool:
 class WriteBehind(RunJournal):
     """A `RunJournal` that writes at a pace of its own: at once, without anybody waiting."""
 
+    behind = True
     pace = Pace(begin=1, wait=MIB)
 
     def __init__(self, *args: Any, **options: Any) -> None:

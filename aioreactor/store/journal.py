@@ -33,7 +33,7 @@ Ring = Callable[[int], Awaitable[str]]
 class _Batch:
     """What has happened since the last write began; ``weight`` is what it takes to hold it, in bytes."""
 
-    __slots__ = ("failure", "state", "status", "steps", "trace", "weight")
+    __slots__ = ("failure", "fingerprint", "state", "status", "steps", "trace", "version", "weight")
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -41,6 +41,8 @@ class _Batch:
         self.status: Status | None = None
         self.failure: bytes | None = None
         self.state: bytes | None = None
+        self.version: str | None = None
+        self.fingerprint: str | None = None
         self.weight = 0
 
     @property
@@ -49,7 +51,15 @@ class _Batch:
 
     def changes(self) -> Changes:
         status = None if self.status in TERMINAL else self.status
-        return Changes(status=status, steps=self.steps, trace=self.trace, failure=self.failure, state=self.state)
+        return Changes(
+            status=status,
+            steps=self.steps,
+            trace=self.trace,
+            failure=self.failure,
+            state=self.state,
+            version=self.version,
+            fingerprint=self.fingerprint,
+        )
 
 
 def _tell(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:
@@ -80,6 +90,7 @@ class RunJournal:
     """
 
     durable = True
+    behind = False
 
     def __init__(
         self,
@@ -250,6 +261,10 @@ class RunJournal:
         Cancellation: nothing happens.
         """
         await self._hold.check()
+
+    def changed_code(self, version: str, fingerprint: str) -> None:
+        """Other code goes on with the run than began it: written with the next checkpoint."""
+        self._batch.version, self._batch.fingerprint = version, fingerprint
 
     def let_go(self) -> None:
         """Keep the lease no longer; what was not closed by now is somebody else's when it ends."""

@@ -159,7 +159,7 @@ class LeaseKeeper:
         hold = Hold(self, claim, on_lost, on_asked)
         self._holds.add(hold)
         armed = self._timer
-        self._arm()
+        self._arm(claim.ttl_ms / 1000)
         if self._thread is not None and self._timer is not armed:
             self._thread.wake()
         return hold
@@ -211,11 +211,13 @@ class LeaseKeeper:
         if thread is not None:
             await thread.aclose()
 
-    def _arm(self) -> None:
-        """Have the next beat in time for the shortest lease; a beat that is armed already may come too late."""
+    def _arm(self, shortest: float) -> None:
+        """Have the next beat in time for the shortest lease; a beat that is armed already may come too late.
+
+        A new lease need not be compared with all others: if it is not the shortest, the beat that is armed comes first.
+        """
         assert self._loop is not None
         assert self._pulse is not None
-        shortest = self._shortest()
         at = self._loop.time() + shortest / BEATS
         if self._timer is not None:
             if self._timer.when() <= at:
@@ -232,7 +234,7 @@ class LeaseKeeper:
         self._timer = None
         lag, shortest = self._loop.time() - expected, self._shortest()
         self._extend_due(time.monotonic())
-        self._arm()
+        self._arm(shortest)
         if lag > shortest / EXTEND_EACH:
             self._reports.resumed(lag)
 

@@ -22,7 +22,7 @@ from aioreactor.store.claim import Claim
 from aioreactor.store.leases import LeaseKeeper
 from aioreactor.store.watchdog import Pulse
 
-TTL_MS = 300
+TTL_MS = 900
 
 
 class Extends:

@@ -19,7 +19,7 @@ from aioreactor.store.records import Changes
 
 from .kit import LONG, Kit, RedisKit, held
 
-TTL_MS = 150
+TTL_MS = 600
 
 
 class Store:
@@ -164,7 +164,7 @@ async def test_an_answer_after_the_release_is_not_told(store: Store, keeper: Lea
 
 async def test_a_loop_that_hangs_is_given_up_until_it_turns_again(store: Store) -> None:
     reports = Reports()
-    keeper, claim = LeaseKeeper(store, reports=reports, thread_limit=0.3), claim_of()
+    keeper, claim = LeaseKeeper(store, reports=reports, thread_limit=1.0), claim_of()
     keeper.watch(claim, Losses())
     assert reports.bell.wait(10)
     done = len(store.by_thread)
@@ -173,7 +173,7 @@ async def test_a_loop_that_hangs_is_given_up_until_it_turns_again(store: Store) 
         pass  # the loop goes on standing still; nothing must happen for longer than a lease
     assert len(store.by_thread) == done
     assert not claim.trusted
-    assert reports.stopped == [pytest.approx(0.3, abs=0.2)]
+    assert [1.0 <= each < 5 for each in reports.stopped] == [True]
     await until(lambda: len(store.by_loop) > 0)
     store.stand_still(2)
     assert len(reports.stopped) == 1
@@ -183,7 +183,7 @@ async def test_a_loop_that_hangs_is_given_up_until_it_turns_again(store: Store) 
 async def test_the_loop_keeps_its_leases_when_the_thread_fails(
     store: Store, keeper: LeaseKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    losses, claim = Losses(), claim_of(600)
+    losses, claim = Losses(), claim_of(1200)
     store.answer = "fails"
     keeper.watch(claim, losses)
     await until(lambda: store.by_thread and not threads())

@@ -132,9 +132,12 @@ class Field:
         return f"{self.prefix}.queue{name}"
 
     async def enqueue(self, reactor: str, run_id: str, queue: str = "") -> RunHandle[Any]:
+        """Start a run for the worker of one queue; sweepers of any may ring for it in their own."""
+        assert self.runtime.durable is not None
         handle: RunHandle[Any] = await (
             reactors.ALL[reactor].with_options(run_id=run_id, queue=self.queue(queue)).enqueue()
         )
+        await self.do("HDEL", self.runtime.durable.store.space.run(run_id), "queue")
         return handle
 
     async def ring(self, run_ids: Iterable[str], queue: str = "", **more: Any) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from aioreactor.store.calls import Call
@@ -69,12 +70,15 @@ class Fate:
         self._meet(step, self._answered, "applied")
         if (step, self._answered[step], "known") == (self.step, self.number, self.moment):
             # The caller is woken in the next iteration of the loop, and goes on in the same one or the next.
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, loop.call_soon, self._act)
+            self._act_after(2)
 
     def _meet(self, step: str, seen: Counter[str], moment: str) -> None:
         if (step, seen[step], moment) == (self.step, self.number, self.moment):
             self._act()
+
+    def _act_after(self, turns: int) -> None:
+        later = self._act if turns == 0 else partial(self._act_after, turns - 1)
+        asyncio.get_running_loop().call_soon(later)
 
     def _act(self) -> None:
         os.kill(os.getpid(), self.signal)

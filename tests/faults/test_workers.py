@@ -6,12 +6,14 @@ import asyncio
 import os
 import random
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from aioreactor import Failure, RecoveriesExhausted, runs, sweep
-from tests.faults.kit import DEEP, KILLED, RANDOM, SEED, Field, Zygote, check_run
+from aioreactor.jobs.payload import is_ours
+from tests.faults.kit import DEEP, KILLED, RANDOM, SEED, Field, Worker, Zygote, check_run
 from tests.faults.test_pauses import stopped
 
 FORWARD = ["do:a", "do:b", "do:c"]
@@ -90,19 +92,15 @@ async def test_a_body_that_slept_beyond_its_lease_is_cut_off_before_it_does_more
     if role == "worker":
         await ward.enqueue("PausesThenActs", "x", "-sleeper")
         order |= {"what": "work", "queue": ward.queue("-sleeper")}
-    pid = ward.zygote.start({**ward.base, "run_id": "x", **order})
-    waiting = asyncio.create_task(asyncio.to_thread(ward.zygote.wait))
-    try:
-        await stopped(pid)
+    async with Worker(ward.zygote, {**ward.base, "run_id": "x", **order}) as sleeper:
+        await stopped(sleeper.pid)
         async with ward.worker(clinic[0]):
             await ward.ended(["x"])
         before = await ward.dump()
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    await said(log, "ownership_lost")
-    if role == "worker":
-        os.kill(pid, signal.SIGTERM)
-    assert await waiting == 0
+        os.kill(sleeper.pid, signal.SIGCONT)
+        await said(log, "ownership_lost")
+        if role == "caller":
+            assert await sleeper.waiting == 0
     assert await ward.dump() == before
     expected = ["do:a", "do:b", "stop:b", "do:b", "do:c", *BACK]
     assert await ward.ledger.lines("x") == [*expected, *(["end:OwnershipLost"] if role == "caller" else [])]
@@ -141,18 +139,18 @@ async def test_a_thousand_runs_delivered_twice_late_and_in_disorder(
     logs = [tmp_path / f"log{number}" for number in range(2)]
     # What nobody has taken for half a second is swept: a third delivery.
     await asyncio.gather(*(ward.enqueue(names[run_id], run_id) for run_id in ids))
-    workers = [ward.worker(zygote, log=str(log)) for zygote, log in zip(clinic, logs, strict=True)]
     shuffled = dice.sample(ids, len(ids))
-    for place in range(0, len(ids), 50):
-        await ward.ring(
-            shuffled[place : place + 50], due_ms=dice.choice([None, 5, 100, 400]), chunk=dice.choice([1, 7])
-        )
-    found = await ward.ended(ids, 120)
-    async with asyncio.timeout(60):
-        while await ward.do("ZCARD", ward.queue()):
-            await asyncio.sleep(0.05)
-    for worker in workers:
-        await worker.end()
+    async with AsyncExitStack() as workers:
+        for zygote, log in zip(clinic, logs, strict=True):
+            await workers.enter_async_context(ward.worker(zygote, log=str(log)))
+        for place in range(0, len(ids), 50):
+            due_ms, chunk = dice.choice([None, 5, 100, 400]), dice.choice([1, 7])
+            await ward.ring(shuffled[place : place + 50], due_ms=due_ms, chunk=chunk)
+        found = await ward.ended(ids, 120)
+        async with asyncio.timeout(60):
+            # Beside the cron job of the next sweep.
+            while any(is_ours(job_id) for job_id in await ward.do("ZRANGE", ward.queue(), 0, -1)):
+                await asyncio.sleep(0.05)
     by_run: dict[str, list[str]] = {}
     for line in await ward.do("LRANGE", ward.ledger.key, 0, -1):
         run_id, _, effect = line.decode().partition(" ")
@@ -168,9 +166,8 @@ async def test_a_callers_run_is_its_own_while_it_lives_and_somebody_elses_soon_a
     ward: Field, clinic: list[Zygote]
 ) -> None:
     """The shortest lease, a body of several leases, a worker and this process sweeping without a pause."""
-    pid = ward.zygote.start({**ward.base, "run_id": "x", "reactor": "Cancelled"})
-    waiting = asyncio.create_task(asyncio.to_thread(ward.zygote.wait))
-    async with asyncio.timeout(60), ward.worker(clinic[0]):
+    caller = Worker(ward.zygote, {**ward.base, "run_id": "x", "reactor": "Cancelled"})
+    async with asyncio.timeout(60), caller, ward.worker(clinic[0]):
         while "do:c" not in await ward.ledger.lines("x"):
             await asyncio.sleep(0.005)
         loop = asyncio.get_running_loop()
@@ -183,8 +180,8 @@ async def test_a_callers_run_is_its_own_while_it_lives_and_somebody_elses_soon_a
         assert swept > 20
         assert await ward.ledger.lines("x") == FORWARD
         assert (await runs.find("x")).status == "running"
-        os.kill(pid, signal.SIGKILL)
-        assert await waiting == KILLED
+        os.kill(caller.pid, signal.SIGKILL)
+        assert await caller.waiting == KILLED
         async with asyncio.timeout(10):
             while await ward.ledger.lines("x") == FORWARD:
                 await asyncio.sleep(0.01)

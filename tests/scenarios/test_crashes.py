@@ -41,6 +41,7 @@ class Records:
 
     durable = True
     trusted = True
+    behind = False
 
     def prepare(self, node: PlanNode, path: str, value: Any) -> bytes:
         return self.codec.value(node, path, value)

@@ -22,7 +22,7 @@ from aioreactor.store.behind import KINDS
 from aioreactor.store.claim import Claim
 from aioreactor.store.leases import LeaseKeeper
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import LIVE, Created, NewRun
+from aioreactor.store.records import LIVE, Changes, Created, NewRun
 from aioreactor.store.volatile import VolatileStore
 from tests.scenarios.test_crashes import CASES, failing, world
 
@@ -37,8 +37,8 @@ class Stolen(VolatileStore):
         self.stop_at, self.after = stop_at, after
         self.writes = 0
 
-    async def save(self, claim: Claim, *given: Any) -> None:
-        await self._pass(claim, super().save, *given)
+    async def save(self, claim: Claim, changes: Changes) -> None:
+        await self._pass(claim, super().save, changes)
 
     async def close(self, claim: Claim, *given: Any, **options: Any) -> None:
         await self._pass(claim, super().close, *given, **options)

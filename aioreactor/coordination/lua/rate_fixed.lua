@@ -13,15 +13,16 @@ local rate, spent = KEYS[1], KEYS[2]
 local token, cost, keep_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 --- @include "spent"
 
-if was_spent() then
-  return { 'SPENT' }
+local longest, worst, retry_ms = 0, 0, 0
+local fields, changes = {}, {}
+for i = 5, #ARGV, 2 do
+  fields[#fields + 1] = 'f' .. ARGV[i]
 end
-local now, longest, worst, retry_ms = now_ms(), 0, 0, 0
-local changes = {}
+local rows = redis.call('HMGET', rate, unpack(fields))
 for i = 4, #ARGV, 2 do
   local limit, length = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
   local index, count = math.floor(now / length), 0
-  local before, spent_before = string.match(redis.call('HGET', rate, 'f' .. ARGV[i + 1]) or '', '^(%d+) (%d+)')
+  local before, spent_before = string.match(rows[#changes / 2 + 1] or '', '^(%d+) (%d+)')
   -- A window that lies ahead is one that was counted before the clock was set back.
   if before and tonumber(before) >= index then
     index, count = tonumber(before), tonumber(spent_before)
@@ -33,13 +34,13 @@ for i = 4, #ARGV, 2 do
     end
   end
   longest = math.max(longest, (index + 1) * length - now)
-  changes[#changes + 1] = 'f' .. ARGV[i + 1]
+  changes[#changes + 1] = fields[#changes / 2 + 1]
   changes[#changes + 1] = string.format('%.0f %.0f %.0f', index, count + cost, limit)
 end
 if retry_ms > 0 then
+  redis.call('ZREM', spent, token)
   return { 'REFUSED', worst, retry_ms }
 end
 redis.call('HSET', rate, unpack(changes))
-keep(rate, longest)
-remember(now)
+--- @include "remembered"
 return { 'SPENT' }

@@ -13,31 +13,31 @@ local rate, spent = KEYS[1], KEYS[2]
 local token, cost, keep_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 --- @include "spent"
 
-if was_spent() then
-  return { 'SPENT' }
-end
-local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local longest, worst, retry_ms = 0, 0, 0
-local changes = {}
+local fields, changes = {}, {}
+for i = 5, #ARGV, 2 do
+  fields[#fields + 1] = 'g' .. ARGV[i]
+end
+local rows = redis.call('HMGET', rate, unpack(fields))
 for i = 4, #ARGV, 2 do
   local limit, length = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
   -- Microseconds, rounded down, so that `limit` of them fit into a window.
   local interval = math.floor(length * 1000 / limit)
-  local before = tonumber(string.match(redis.call('HGET', rate, 'g' .. ARGV[i + 1]) or '', '^%d+') or 0)
+  local before = tonumber(string.match(rows[#changes / 2 + 1] or '', '^%d+') or 0)
   local arrival = math.max(before, now_us) + cost * interval
   local over_ms = math.ceil((arrival - now_us) / 1000 - length)
   if over_ms > retry_ms then
     worst, retry_ms = (i - 4) / 2, over_ms
   end
   longest = math.max(longest, math.ceil((arrival - now_us) / 1000))
-  changes[#changes + 1] = 'g' .. ARGV[i + 1]
+  changes[#changes + 1] = fields[#changes / 2 + 1]
   changes[#changes + 1] = string.format('%.0f %.0f', arrival, limit)
 end
 if retry_ms > 0 then
+  redis.call('ZREM', spent, token)
   return { 'REFUSED', worst, retry_ms }
 end
 redis.call('HSET', rate, unpack(changes))
-keep(rate, longest)
-remember(now_ms())
+--- @include "remembered"
 return { 'SPENT' }

@@ -13,12 +13,8 @@ local rate, spent = KEYS[1], KEYS[2]
 local token, cost, keep_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 --- @include "spent"
 
-if was_spent() then
-  return { 'SPENT' }
-end
-local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
-local worst, retry_ms = 0, 0
+local longest, worst, retry_ms = 0, 0, 0
 for i = 3, #KEYS do
   local limit, length = tonumber(ARGV[2 * i - 2]), tonumber(ARGV[2 * i - 1])
   redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now_us - length * 1000)
@@ -33,6 +29,7 @@ for i = 3, #KEYS do
   end
 end
 if retry_ms > 0 then
+  redis.call('ZREM', spent, token)
   return { 'REFUSED', worst, retry_ms }
 end
 for i = 3, #KEYS do
@@ -41,7 +38,7 @@ for i = 3, #KEYS do
   end
   redis.call('PEXPIRE', KEYS[i], ARGV[2 * i - 1])
   redis.call('HSET', rate, 's' .. ARGV[2 * i - 1], ARGV[2 * i - 2])
-  keep(rate, tonumber(ARGV[2 * i - 1]))
+  longest = math.max(longest, tonumber(ARGV[2 * i - 1]))
 end
-remember(now_ms())
+--- @include "remembered"
 return { 'SPENT' }

@@ -1,6 +1,6 @@
 --[[
 Who holds a key and who stands in line: lists of token, milliseconds left, "fence since_ms label"; and of token,
-"alive_ms grace_ms channel label".
+"alive_ms grace_ms heard channel label".
 
 keys: holders, facts, queue, waiters
 args:

@@ -11,19 +11,19 @@ events: publishes "token fence" on the channel of each that was given a slot
 ]]
 local holders, facts, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token = ARGV[1]
---- @include "slots"
 
 local had = redis.call('ZREM', holders, token)
 redis.call('HDEL', facts, 't:' .. token)
+if redis.call('EXISTS', queue) == 0 then
+  -- The facts are forgotten a while after the lease would have ended.
+  return { had == 1 and 'RELEASED' or 'NOTHING' }
+end
+--- @include "slots"
 local left = 0
-if redis.call('EXISTS', queue) == 1 then
+if had == 0 then
   left = redis.call('ZREM', queue, token)
   redis.call('HDEL', waiters, token)
-  local now = now_ms()
-  purge(now)
-  settle(now, tonumber(redis.call('HGET', facts, 'limit') or 1))
 end
-if redis.call('EXISTS', holders) == 0 then
-  redis.call('PEXPIRE', facts, MEMORY_MS)
-end
+purge()
+settle(tonumber(redis.call('HGET', facts, 'limit') or 1))
 return { had == 1 and 'RELEASED' or left == 1 and 'LEFT' or 'NOTHING' }

@@ -44,7 +44,7 @@ class Blocks(Reactor[str], name="tests.Blocks"):
 
 
 async def main() -> None:
-    aioreactor.configure(lease_ttl=1)
+    aioreactor.configure()
     try:
         say(repr(await Blocks.with_options(run_id=sys.argv[1]).run()))
     except OwnershipLost:

@@ -36,6 +36,7 @@ class Child:
             "PYTHONPATH": str(ROOT),
             "AIOREACTOR_REDIS_URL": place.url,
             "AIOREACTOR_KEY_PREFIX": place.prefix,
+            "AIOREACTOR_LEASE_TTL": "1",
             **variables,
         }
         command = [sys.executable, "-m", "tests.integration.durable.blocker", "x", str(seconds)]
@@ -97,7 +98,7 @@ async def test_who_blocks_is_told_and_does_nothing_more_once_somebody_else_has_t
 
 
 async def test_with_a_lease_thread_the_run_is_kept(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    child = await Child.start(place, 3.5, AIOREACTOR_LEASE_THREAD="1")
+    child = await Child.start(place, 6, AIOREACTOR_LEASE_TTL="2.5", AIOREACTOR_LEASE_THREAD="1")
     await child.until("block")
     reading = asyncio.create_task(child.end())
     assert await swept(reading.done) == []

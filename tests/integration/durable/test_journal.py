@@ -62,7 +62,7 @@ async def test_those_of_one_iteration_share_a_write(place: Place) -> None:
     ver = journal.claim.ver
     await asyncio.gather(*(journal.save(said(f"{number}")) for number in range(20)))
     assert await kept(place, "r") == [f"{number}" for number in range(20)]
-    assert (journal.claim.ver, hold.asked) == (ver + 1, 1)
+    assert (journal.claim.ver, hold.asked) == (ver + 1, 2)  # before the write, and after its answer
     await ended(place, journal)
 
 

@@ -359,6 +359,21 @@ async def test_a_run_whose_steps_are_gone_is_kept_and_goes_on_when_they_are_back
     assert (await back.runs.find("x")).status == "completed"
 
 
+async def test_other_code_that_fits_goes_on_and_is_noted(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    old = _changing("a", "c")
+    await _stuck(place, old, "c")
+    changed = _changing("a", "c", "d")
+    assert changed.plan.fingerprint != old.plan.fingerprint
+    await place.lapse("x")
+    with caplog.at_level("INFO", "aioreactor.runs"):
+        assert await place.sweep_elsewhere() == ["x"]
+    events = [getattr(record, "event", "") for record in caplog.records]
+    assert events.count("plan_changed") == 1
+    row = await place.store.peek("x")
+    assert row is not None
+    assert (row.status, row.fingerprint) == ("completed", changed.plan.fingerprint)
+
+
 async def test_undo_by_code_that_does_not_fit_is_refused_and_changes_nothing(place: Place) -> None:
     await _changing("a", "b").with_options(run_id="x").run()
     before = await place.store.peek("x", "outcome")
@@ -468,7 +483,7 @@ async def test_cancelling_a_sweep_leaves_no_lease(place: Place) -> None:
                 await place.lapse(run_id)
                 await sweep()
         gate.open.set()
-        await asyncio.wait({task})
+        await asyncio.gather(task, return_exceptions=True)
         if ended:
             return
 

@@ -162,6 +162,7 @@ async def test_cancelled_at_every_turn_of_the_loop(place: Place, name: str) -> N
     reactor = CANCELLABLE[name]
     paths = ["a", "b", "c", "z", "trip.t1", "trip.t2", *(f"legs[{n}].t{m}" for n in (0, 1) for m in (1, 2))]
     behave.update(dict.fromkeys(paths, slowly))
+    turns = 0
     for turns in every_turn():
         ledger.clear()
         run_id = f"x{turns}"

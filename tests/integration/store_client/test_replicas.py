@@ -114,12 +114,13 @@ async def test_a_write_returns_when_the_replica_has_it(
 async def test_too_few_replicas_are_told_of_once_and_the_write_counts(
     pair: Pair, connect: Connect, key: str, warnings: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = connect(pair.url, wait_replicas=2, replicas_timeout=0.02)
+    client = connect(pair.url, wait_replicas=2, replicas_timeout=0.1)
     for number in (1, 2, 3):
         assert await client.run(PUSH, [key], ["a"], replicate=True) == ("OK", [number])
     assert len(warnings) == 1
     said = warnings[0]
-    assert (said.event, said.write, said.have, said.wanted, said.unsaid) == ("replicas_behind", "log_push_a", "1", 2, 0)
+    assert (said.event, said.write, said.wanted, said.unsaid) == ("replicas_behind", "log_push_a", 2, 0)
+    assert said.have in {"0", "1"}, "the one that there is may be slow"
     monkeypatch.setattr(replication, "QUIET", 0.0)
     await client.run(PUSH, [key], ["a"], replicate=True)
     assert [each.unsaid for each in warnings] == [0, 2]

@@ -95,6 +95,7 @@ LIBRARY = [
     library.IdempotencyConflict("k"),
     library.UnitTimeout("u", 2.0),
     library.PlanChanged("r", ["a"]),
+    library.RecoveriesExhausted("r", 3),
     library.PayloadTooLarge("s", 5, 4),
     library.SerializationError("w", "r"),
     library.UnknownReactor("n", "r"),
