@@ -186,6 +186,7 @@ class Taking(Dispatching):
             doom.__cause__ = opened.fate.error if opened.fate is not None else None
             return await self._end_unreadable(claim, doom)
         plan, inputs = opened.plan, opened.inputs
+        outer = await self.outer_results(plan, row, inputs)  # before anybody keeps the lease: it may fail
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(plan, row.run_id, claim, codec, row.queue, row.state, row.durability)
         version = str(plan.options.version or "")
@@ -194,7 +195,7 @@ class Taking(Dispatching):
             journal.changed_code(version, plan.fingerprint)
         execution.doom, execution.park_after = doom, park_after
         execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
-        execution.outer_results = await self.outer_results(plan, row, inputs)
+        execution.outer_results = outer
         execution.state.notes.update(opened.notes)
         if row.deadline_ms is not None:
             execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
