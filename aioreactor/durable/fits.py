@@ -64,5 +64,8 @@ def _has_place(plan: Plan, path: str, image: Image) -> bool:
             current = None if current.element else current
     if inside is None:
         return True
+    if image.status == NodeStatus.COMPLETED and inside.kind in ("step", "async_step", "async_reactor"):
+        # When a unit was dispatched is kept with it; a step that completed waits for nothing.
+        return bool(image.due) == (inside.unit is not None)
     is_child = image.inputs is not None
     return is_child == (inside.kind == "compose") or (inside.kind == "compose" and image.status in _NEVER_OPENED)

@@ -241,6 +241,7 @@ class Taking(Dispatching):
             doom.__cause__ = opened.fate.error if opened.fate is not None else None
             return await self._end_unreadable(claim, doom)
         plan, inputs = opened.plan, opened.inputs
+        outer = await self.outer_results(plan, row, inputs)  # before anybody keeps the lease: it may fail
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(
             plan, row.run_id, claim, codec, row.queue, row.state, row.durability, row.served
@@ -253,7 +254,7 @@ class Taking(Dispatching):
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
         execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
-        execution.outer_results = await self.outer_results(plan, row, inputs)
+        execution.outer_results = outer
         execution.state.notes.update(opened.notes)
         execution.state.gates = opened.gates
         if guard is not None:

@@ -92,7 +92,9 @@ class RunUnits:
 
     async def _created(self, unit_id: str) -> int:
         row = await self._runs.store.peek(unit_id)
-        return row.created_ms if row is not None else 0
+        if row is not None:
+            return row.created_ms
+        return round((self._runs.environment.clock.now() + self._ahead) * 1000)  # deleted at this very moment
 
     def _new(self, plan: Plan, inputs: bytes, queue: str) -> NewRun:
         deadline = plan.options.deadline if plan.options.deadline is not None else self._runs.environment.deadline

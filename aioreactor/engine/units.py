@@ -222,8 +222,8 @@ async def watch(ex: Execution, later: Later, limit: CancelScope, ring: Callable[
     with limit:
         try:
             await ex.units.ended(later.unit, scope.plan.nodes[unit])
-        except (JournalFailed, RunNotFound) as error:
-            note(logger, logging.WARNING, "unit_not_heard", str(error), run_id=ex.state.run_id, path=later.unit)
+        except Exception as error:  # what is wrong is met again, and reported, by who looks at the unit
+            note(logger, logging.WARNING, "unit_not_heard", repr(error), run_id=ex.state.run_id, path=later.unit)
             await asyncio.sleep(PAUSE)
         ring()
 

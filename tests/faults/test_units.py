@@ -56,9 +56,10 @@ async def test_a_worker_dies_at_any_command(ward: Field, clinic: list[Zygote], n
     while True:
         run_id, queue = f"{name}-{moment}-{number}", f"-{name}-{moment}-{number}"
         await ward.enqueue(name, run_id, queue)
-        code = await ward.victim("", what="work", queue=ward.queue(queue), burst=True, **{moment: number})
+        serves = {"queue": ward.queue(queue), "default_queue": ward.queue(queue)}
+        code = await ward.victim("", what="work", burst=True, **serves, **{moment: number})
         if not await over(ward, run_id):  # it lives, handed back at the end of a burst, or left by one that was killed
-            async with ward.worker(clinic[0], queue=ward.queue(queue)):
+            async with ward.worker(clinic[0], **serves):
                 await ward.ended([run_id])
         snapshot = await runs.find(run_id)
         where = f"seed {SEED}, command {number}"
@@ -81,22 +82,21 @@ async def test_a_caller_dies_at_any_command(ward: Field, clinic: list[Zygote], m
     status, expected = EXPECTED["SendsFails"]
     made: list[str] = []
     number = RANDOM.randrange(1 if DEEP else 9)
-    while True:
-        run_id = f"caller-{moment}-{number}"
-        async with ward.worker(clinic[0], queue=ward.queue()):
+    async with ward.worker(clinic[0], default_queue=ward.queue()):
+        while True:
+            run_id = f"caller-{moment}-{number}"
             code = await ward.victim(run_id, reactor="SendsFails", default_queue=ward.queue(), **{moment: number})
             found = await ward.ended([run_id])
             for snapshot in found.values():
                 await ward.ended(list(snapshot.children))
-        for snapshot in found.values():
-            try:
-                made += await checked(ward, snapshot, status, expected)
-            except AssertionError as error:
-                raise AssertionError(f"seed {SEED}, command {number}") from error
-        if code == 0:
-            break
-        assert code == KILLED, number
-        number += 1 if DEEP else 9
+                try:
+                    made += await checked(ward, await runs.find(run_id), status, expected)
+                except AssertionError as error:
+                    raise AssertionError(f"seed {SEED}, command {number}") from error
+            if code == 0:
+                break
+            assert code == KILLED, number
+            number += 1 if DEEP else 9
     assert len(made) >= 3
     await ward.delete(made)
     await ward.assert_nothing_is_left()

@@ -12,7 +12,7 @@ import pytest
 from aioreactor import Dispatched, Failure, Outcome, Reactor, Success, async_reactor, async_step, compose, result, step
 from aioreactor.engine.arguments import validated, view_of
 from aioreactor.engine.leaving import Leaving
-from aioreactor.engine.ports import Environment, Fate, Sent
+from aioreactor.engine.ports import Environment, Fate, JournalFailed, Sent
 from aioreactor.engine.recovery import restoring
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import OwnershipLost, UnitTimeout
@@ -301,3 +301,51 @@ async def test_a_cancelled_caller_rolls_back_and_calls_off() -> None:
     assert set(office.status.values()) == {"cancelled"}
     assert records.closed is not None
     assert records.closed.status == "cancelled"
+
+
+class Deaf(Office):
+    """The first waits break off, as when the server is away for a moment."""
+
+    breaks = 3
+
+    async def ended(self, path: str, node: PlanNode) -> None:
+        await super().ended(path, node)
+        self.breaks -= 1
+        if self.breaks >= 0:
+            self.status[path] = "running"
+            raise JournalFailed("away")
+
+
+async def test_who_cannot_be_told_looks_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("aioreactor.engine.units.PAUSE", 0.0)
+    office = Deaf()
+    assert await executing(office, Records()) == Success("sent unit")
+    assert caplog.text.count("unit_not_heard") == 3
+    assert sorted(office.created) == PATHS
+
+
+class Away(Office):
+    """The store is away when the outcome is asked for."""
+
+    async def outcome(self, path: str, node: PlanNode) -> Outcome[Any] | None:
+        raise JournalFailed("away")
+
+
+async def test_a_store_that_is_away_stops_the_run_where_it_is() -> None:
+    records = Records()
+    with pytest.raises(JournalFailed):
+        await executing(Away(), records)
+    assert records.closed is None
+    assert "read" not in world.standing
+    assert world.standing >= {"a", "b"}  # nothing is rolled back: whoever goes on does that
+    assert await executing(Knowing(), Records(), records) == Success("sent unit")
+
+
+class Knowing(Office):
+    """Knows all units already, as the store does when the run goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = dict.fromkeys(PATHS, "completed")

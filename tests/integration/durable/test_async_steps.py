@@ -16,6 +16,7 @@ from aioreactor import (
     Failure,
     Halt,
     NotAvailable,
+    PlanChanged,
     Reactor,
     Redact,
     Resource,
@@ -429,6 +430,43 @@ async def test_a_step_that_is_gone_fails_the_unit_with_the_reason(place: Place) 
     assert isinstance(ended, Failure)
     assert ended.error_type == "aioreactor.errors.UnknownReactor"
     assert "as.Signup has no async_step 'gone' now" in ended.message
+
+
+@pytest.mark.parametrize("first", ["step", "async_step"])
+async def test_code_that_made_a_step_a_unit_or_back_does_not_fit(place: Place, first: str) -> None:
+    """Its record means something else; the run is left for code that fits."""
+    kinds: dict[str, Any] = {"step": step, "async_step": async_step}
+
+    async def mail(self: Any) -> int:
+        return 1
+
+    async def read(self: Any, mail: Any, ctx: Context) -> int:
+        raise ValueError("later")
+
+    def define(kind: str) -> type[Reactor[Any]]:
+        again = Retry(2, base_delay=3600)
+        body = {"mail": kinds[kind](mail), "read": step(retries=again)(read), "__module__": __name__}
+        return type("Kinds", (Reactor,), body, name=f"as.Kinds.{first}")
+
+    run_id = f"{place.prefix}{first}"
+    kept = define(first)
+    async with working(place):
+        await kept.with_options(run_id=run_id).enqueue()
+        await parked(place, run_id)
+        async with asyncio.timeout(30):
+            while "retry:read" not in map(str, (await runs.find(run_id)).trace):
+                await asyncio.sleep(0.005)
+        await parked(place, run_id)
+    changed = define("async_step" if first == "step" else "step")
+    await place.do("HSET", place.store.space.run(run_id), "due_ms", 0)
+    async with place.another() as other:
+        assert other.durable is not None
+        with pytest.raises(PlanChanged, match="mail"):
+            await other.durable.recover(run_id)
+    assert changed is not kept
+    for unit in await runs.list(parent=run_id):
+        await runs.delete(unit.run_id)
+    await runs.delete(run_id)
 
 
 async def test_what_keeps_nothing_dispatches_nothing(place: Place) -> None:

@@ -434,6 +434,36 @@ async def test_a_parent_that_is_recovered_while_it_waits_attaches_again(place: P
     assert await kinds(run_id, "dispatch", "settle") == ["dispatch:provision", "settle:provision"]
 
 
+async def test_a_unit_that_nobody_was_told_of_is_found_by_the_sweeper(place: Place) -> None:
+    async with place.another(queue=f"{place.prefix}-queue") as other:
+        assert other.durable is not None
+        other.durable.ring = _lost  # type: ignore[method-assign]
+        outcome = await Announce.run()
+    standing = outcome.results["provision"]
+    assert (standing.job_id, await rung(place)) == ("", [])
+    await place.do("HSET", place.store.space.run(standing.run_id), "updated_ms", 1)
+    await place.do("ZADD", f"{place.prefix}:{{:index}}:live", 1, standing.run_id)
+    assert await place.sweep_elsewhere() == [standing.run_id]
+    assert ledger.count("do:receipt") == 1
+
+
+@pytest.mark.parametrize("level", ["batched", "exit"])
+async def test_what_a_unit_builds_on_is_kept_before_it_is_dispatched(place: Place, level: Any) -> None:
+    """However far behind the journal writes: a unit must not have begun when nothing is known of what led to it."""
+    gate = Gate()
+    behave["receipt"] = gate
+    run_id = f"{place.prefix}{level}"
+    async with working(place):
+        running = asyncio.create_task(Order.with_options(run_id=run_id, durability=level).run())
+        await gate.reached.wait()
+        record = await place.store.read(run_id)
+        assert record is not None
+        assert "first" in record.steps
+        gate.open.set()
+        assert await running == Success(10)
+    assert await kinds(run_id, "dispatch", "settle") == ["dispatch:provision", "settle:provision"]
+
+
 async def test_a_duplicate_delivery_of_a_unit_changes_nothing(place: Place) -> None:
     gate = Gate()
     behave["receipt"] = gate
