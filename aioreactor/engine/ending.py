@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio import lowlevel
 
-from aioreactor.engine import events, guarding, rollback
+from aioreactor.engine import events, gating, guarding, rollback
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
 from aioreactor.errors import OwnershipLost, StepCancelled
@@ -40,6 +40,7 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     if ex.lost is None:
         ex.outcome = await ex.shielded(_conclude(ex))
     if ex.lost is not None:
+        await gating.withdraw_all(ex)
         if isinstance(ex.lost, OwnershipLost):
             guarding.abandon(ex)
         else:

@@ -372,6 +372,16 @@ async def withdraw(ex: Execution, scope: Scope, index: int) -> None:
         ex.note_if_cancelled(error)
 
 
+async def withdraw_all(ex: Execution) -> None:
+    """The execution ends here, and what was snoozed comes back elsewhere, with places of its own.
+
+    Cancellation: noted with the execution.
+    """
+    for scope in ex.state.scopes():
+        for index in list(scope.parks or ()):
+            await withdraw(ex, scope, index)
+
+
 def _nothing(error: LeaseLost) -> None:
     """Nothing is held."""
 

@@ -33,7 +33,7 @@ from aioreactor.engine.gating import (
 from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, PeriodTaken, Wish
 from aioreactor.engine.scope import Failed, MapRun, Scope
-from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, UnknownRateLimit
+from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OwnershipLost, UnknownRateLimit
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.results import Failure, Halt, Outcome, Success
@@ -221,6 +221,9 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
     if ex.state.recording:
         # At once, so that a crash neither spends a limit again nor leaves the locks to nobody.
         await ex.save(firm=True)
+    if isinstance(ex.lost, OwnershipLost):
+        for holding in guard.forget():  # nobody else knows of it
+            await released(ex, guard.place, holding, None)
 
 
 def _turn_away(ex: Execution, error: BaseException) -> None:
@@ -351,6 +354,8 @@ async def free(ex: Execution) -> None:
 
     Cancellation: noted with the execution.
     """
+    if ex.lost is not None:
+        return  # their end was not kept: whoever goes on needs what they hold
     freed, ex.state.freed = ex.state.freed, []
     for scope in freed:
         assert scope.guard is not None
@@ -401,7 +406,9 @@ async def _adopted(ex: Execution, guard: Guard, data: Mapping[str, Any], *, back
         missing = [] if back else guard.missing()
         if missing:
             asking = guard.asking(admitted=True, undoing=True)
-            guard.got(await shielded(coordinator_of(ex).acquire(missing, asking)), missing)
+            found = await taken(ex, ex.state.root, missing, asking)
+            if found is not None:
+                guard.got(found, missing)
     except asyncio.CancelledError as error:
         ex.note_if_cancelled(error)
     except Exception as error:
