@@ -93,6 +93,8 @@ class Base:
         )
         self.store = RunStore(self.client, prefix=settings.key_prefix)
         self._executing_here: dict[str, Execution] = {}
+        self._handing_back: set[str] = set()
+        """Runs that were called off before their execution was made."""
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
 
     def _keeper(self) -> LeaseKeeper:

@@ -79,7 +79,11 @@ class Taking(Base):
         Cancellation: the execution stops where it was and the run is let go, for another worker.
         """
         try:
-            claim = await self._take(run_id)
+            claim, cancelled = await despite_cancel(self._take(run_id))
+            if claim is not None and cancelled is not None:
+                await despite_cancel(self.store.release(claim))
+            if cancelled is not None:
+                raise cancelled
             if claim is not None:
                 await self._carry(claim)
         except PlanChanged as error:
@@ -100,7 +104,10 @@ class Taking(Base):
         execution = self._executing_here.get(claim.run_id)
         if execution is not None:
             execution.lose(HandedBack(f"run {claim.run_id} is handed back"))
+        else:
+            self._handing_back.add(claim.run_id)  # it is being loaded
         _, _ = await despite_cancel(ended(task))
+        self._handing_back.discard(claim.run_id)
         if not claim.ended and not claim.lost:
             await despite_cancel(self.store.release(claim))
 
@@ -236,6 +243,8 @@ class Taking(Base):
         execution.state.root.view = view = view_of(plan, inputs, self._resources(plan))
         if cancelled is not None:
             execution.note_cancel(cancelled)
+        if row.run_id in self._handing_back:
+            execution.lose(HandedBack(f"run {row.run_id} is handed back"))
         if fate is None and (claim.fence == 1 or opened.is_fresh):  # nobody has executed it before
             execution.state.adopt_trace(opened.entries)
             return await self._executing(claim, journal, row.queue, execution.run(view, inputs))

@@ -147,7 +147,7 @@ async def admit(ex: Execution, view: Any, inputs: Mapping[str, Any]) -> None:
     """
     root = ex.state.root
     root.view, root.inputs = view, inputs
-    guard = _made(ex)
+    guard = _made(ex) if ex.lost is None else None
     if guard is not None:
         await _enter(ex, guard, guard.wishes, admitted=False)
 
@@ -158,7 +158,7 @@ async def readmit(ex: Execution, *, back: bool) -> None:
     Raises, Cancellation: as for `admit`.
     """
     gates = ex.state.gates or {}
-    if ex.state.root.guard is not None:
+    if ex.state.root.guard is not None or ex.lost is not None:
         return
     guard = _made(ex)
     if guard is None or (back and "holds" not in gates):
@@ -281,6 +281,10 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
 
 async def _kept(ex: Execution, guard: Guard) -> None:
     """What the run holds while it waits for the rest."""
+    if ex.lost is not None:
+        # It was called off meanwhile, and its places are not kept: nobody would come when they are called.
+        places = Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
+        await shielded(coordinator_of(ex).resign([], places))
     for holding in guard.forget():
         await _parked(ex, guard, holding, 2 * ex.environment.snooze_delay + GAP)
 
