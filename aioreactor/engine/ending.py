@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio import lowlevel
 
-from aioreactor.engine import events, gating, guarding, rollback
+from aioreactor.engine import events, guarding, rollback
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
 from aioreactor.errors import OwnershipLost, StepCancelled
@@ -40,7 +40,7 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     if ex.lost is None:
         ex.outcome = await ex.shielded(_conclude(ex))
     if ex.lost is not None:
-        await gating.withdraw_all(ex)
+        await guarding.call_off(ex)
         if isinstance(ex.lost, OwnershipLost):
             guarding.abandon(ex)
         else:
@@ -148,7 +148,8 @@ async def _left(ex: Execution, leaving: Leaving) -> Dispatched:
 
 def _wakers(ex: Execution) -> list[Waker]:
     parked = [each.waker for scope in ex.state.scopes() for each in (scope.parks or {}).values()]
-    return [waker for waker in (*parked, ex.root_waker) if waker is not None]
+    own = ex.unadmitted.waker if ex.unadmitted is not None else None
+    return [waker for waker in (*parked, own) if waker is not None]
 
 
 def _aborted(ex: Execution, reason: str) -> Failure:

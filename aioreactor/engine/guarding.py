@@ -29,6 +29,7 @@ from aioreactor.engine.gating import (
     snooze_delay,
     taken,
     wishes_of,
+    withdraw_all,
 )
 from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, PeriodTaken, Wish
@@ -215,6 +216,10 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
         for holding in guard.forget():
             await released(ex, guard.place, holding, "failure")
         return
+    if ex.lost is not None:
+        await released(ex, guard.place, holding, None)  # it was called off meanwhile: nobody would know of it
+        guard.enter(ex, ex.state.root, ex.base)  # with what it was known to hold before
+        return
     guard.got(holding, wishes)
     guard.enter(ex, ex.state.root, ex.base)
     ex.state.gates = {"holds": guard.to_data()}
@@ -274,19 +279,31 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
         note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, waits_for=name)
     kept = {"holds": guard.to_data()} if guard.holdings else {}
     ex.state.gates = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions}
-    ex.root_waker = guard.waker
+    ex.unadmitted = guard
     ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error, guard.wishes), name))
     return True
 
 
 async def _kept(ex: Execution, guard: Guard) -> None:
     """What the run holds while it waits for the rest."""
-    if ex.lost is not None:
-        # It was called off meanwhile, and its places are not kept: nobody would come when they are called.
-        places = Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
-        await shielded(coordinator_of(ex).resign([], places))
     for holding in guard.forget():
         await _parked(ex, guard, holding, 2 * ex.environment.snooze_delay + GAP)
+
+
+async def call_off(ex: Execution) -> None:
+    """The execution ends here, and its places in line may not have been kept: nobody would come when they are called.
+
+    Cancellation: noted with the execution.
+    """
+    await withdraw_all(ex)
+    guard = ex.unadmitted
+    if guard is None or not guard.tickets:
+        return
+    try:
+        places = Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
+        await shielded(coordinator_of(ex).resign([], places))
+    except asyncio.CancelledError as error:
+        ex.note_if_cancelled(error)
 
 
 # ---------------------------------------------------------------------- nested reactors

@@ -71,7 +71,7 @@ class Execution(Services):
         "resumed",
         "rollback_limit",
         "rollback_scopes",
-        "root_waker",
+        "unadmitted",
         "waits",
     )
 
@@ -109,7 +109,8 @@ class Execution(Services):
         self.parted = self.resumed = False
         self.refused: BaseException | None = None
         """What its own gates refused, if they did: nothing has run."""
-        self.root_waker: gating.Waker | None = None
+        self.unadmitted: guarding.Guard | None = None
+        """What was refused to the run as a whole, which is being left for that."""
 
     # ------------------------------------------------------------------ the whole run
 
