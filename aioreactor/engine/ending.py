@@ -174,12 +174,13 @@ def cancelled_outcome(ex: Execution) -> Failure:
 
 
 async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
+    ended = True
     if ex.state.recording:
         await guarding.mark(ex, outcome)
-        await ex.close(outcome)
+        ended = await ex.close(outcome)
     await ex.sent()
-    if ex.lost is not None:
-        return  # it has not ended for anybody else
+    if not ended:
+        return
     await guarding.finish(ex, outcome)
     duration = ex.since(ex.began_at)
     root = ex.state.root

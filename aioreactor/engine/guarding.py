@@ -295,8 +295,10 @@ async def call_off(ex: Execution) -> None:
 
     Cancellation: noted with the execution.
     """
-    await withdraw_all(ex)
     guard = ex.unadmitted
+    if isinstance(ex.lost, OwnershipLost):
+        return  # who has the run comes with the same places
+    await withdraw_all(ex)
     if guard is None or not guard.tickets:
         return
     try:
@@ -407,8 +409,11 @@ async def _readmit(
         return
     guard = Guard(coordinator_of(ex).place(place_around(around), f"{ex.state.run_id}:{scope.path}"), wishes)
     goes_on = data is not None and scope.left > 0 and scope.failure is None
-    if goes_on:
-        await _adopted(ex, guard, data or {}, back=scope.stopped)
+    if data is not None:
+        await _adopted(ex, guard, data, back=scope.stopped or not goes_on)
+    if not goes_on:
+        for holding in guard.forget():  # its end was kept by a process that came no further
+            await released(ex, guard.place, holding, "success" if scope.left == 0 else "failure")
     outer = scope.guard
     below = [each for each in ex.state.scopes() if each is not scope and _is_inside(each, scope)]
     guard.enter(ex, scope, ex.base.copy())
@@ -471,7 +476,7 @@ async def mark(ex: Execution, outcome: Outcome[Any]) -> None:
 
     Cancellation: noted with the execution.
     """
-    guard = ex.state.root.guard
+    guard = ex.state.root.guard if ex.lost is None else None
     for holding in guard.holdings if guard is not None and isinstance(outcome, Success) else ():
         try:
             await shielded(holding.mark())

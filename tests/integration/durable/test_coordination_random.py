@@ -148,7 +148,7 @@ async def test_never_two_inside_and_everything_ends(place: Place, seed: int) -> 
     async with two_working(place):
         for handle in handles:
             try:
-                outcomes.append(await handle.result(timeout=25))
+                outcomes.append(await handle.result(timeout=40))
             except TimeoutError:
                 pytest.fail(await described(place, [each.run_id for each in handles]))
     assert world.broken == []
