@@ -98,6 +98,8 @@ class Base:
         self.store = RunStore(self.client, prefix=settings.key_prefix)
         self._executing_here: dict[str, Execution] = {}
         self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, Ears] = WeakKeyDictionary()
+        self._handing_back: set[str] = set()
+        """Runs that were called off before their execution was made."""
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
 
     @property

@@ -38,8 +38,9 @@ from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
+from aioreactor.store.journal import RunJournal
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import Held, Missing, Refused
+from aioreactor.store.records import Held, Missing, Refused, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
@@ -92,7 +93,11 @@ class Taking(Dispatching):
         Cancellation: the execution stops where it was and the run is let go, for another worker.
         """
         try:
-            claim = await self._take(run_id)
+            claim, cancelled = await despite_cancel(self._take(run_id))
+            if claim is not None and cancelled is not None:
+                await despite_cancel(self.store.release(claim))
+            if cancelled is not None:
+                raise cancelled
             if claim is not None:
                 await self._carry(claim)
         except PlanChanged as error:
@@ -113,7 +118,10 @@ class Taking(Dispatching):
         execution = self._executing_here.get(claim.run_id)
         if execution is not None:
             execution.lose(HandedBack(f"run {claim.run_id} is handed back"))
+        else:
+            self._handing_back.add(claim.run_id)  # it is being loaded
         _, _ = await despite_cancel(ended(task))
+        self._handing_back.discard(claim.run_id)
         if not claim.ended and not claim.lost:
             await despite_cancel(self.store.release(claim))
 
@@ -209,6 +217,13 @@ class Taking(Dispatching):
     def _resources(self, plan: Plan) -> dict[str, Any]:
         return {item.name: self.environment.resource(item.name, item.annotation) for item in plan.fields.resources}
 
+    async def _loaded(self, claim: Claim) -> tuple[StoredRun, asyncio.CancelledError | None]:
+        try:
+            return await despite_cancel(self.store.load(claim))
+        except OwnershipLost as error:
+            note(logger, logging.WARNING, "run_left", str(error), run_id=claim.run_id)
+            raise
+
     async def _resume(
         self,
         claim: Claim,
@@ -219,11 +234,7 @@ class Taking(Dispatching):
         awaits_trigger: bool = False,
         guard: Guard | None = None,
     ) -> Outcome[Any]:
-        try:
-            record, cancelled_now = await despite_cancel(self.store.load(claim))
-        except OwnershipLost as error:
-            note(logger, logging.WARNING, "run_left", str(error), run_id=claim.run_id)
-            raise
+        record, cancelled_now = await self._loaded(claim)
         cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
         if claim.fence == 1 and await self.is_orphan(row):
@@ -246,10 +257,7 @@ class Taking(Dispatching):
         execution, journal = self._execution(
             plan, row.run_id, claim, codec, row.queue, row.state, row.durability, row.served
         )
-        version = str(plan.options.version or "")
-        if (row.version, row.fingerprint) != (version, plan.fingerprint):
-            note(logger, logging.INFO, "plan_changed", "and still fits", run_id=row.run_id, reactor=plan.name)
-            journal.changed_code(version, plan.fingerprint)
+        _note_code(journal, plan, row)
         execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
@@ -267,6 +275,8 @@ class Taking(Dispatching):
             self._hand_over(execution, record, plan, codec)
         if cancelled is not None:
             execution.note_cancel(cancelled)
+        if row.run_id in self._handing_back:
+            execution.lose(HandedBack(f"run {row.run_id} is handed back"))
         fresh = claim.fence == 1 or opened.is_fresh  # nobody has executed it before
         if fresh and fate is None and not opened.images:
             execution.state.adopt_trace(opened.entries)
@@ -321,3 +331,11 @@ async def _let_go(guard: Guard | None) -> None:
     """
     for holding in guard.forget() if guard is not None else ():
         await holding.release("halt")
+
+
+def _note_code(journal: RunJournal, plan: Plan, row: RunRow) -> None:
+    """Other code than it began with goes on with a run."""
+    version = str(plan.options.version or "")
+    if (row.version, row.fingerprint) != (version, plan.fingerprint):
+        note(logger, logging.INFO, "plan_changed", "and still fits", run_id=row.run_id, reactor=plan.name)
+        journal.changed_code(version, plan.fingerprint)

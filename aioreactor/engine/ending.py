@@ -41,6 +41,7 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     if ex.lost is None:
         ex.outcome = await ex.shielded(_conclude(ex))
     if ex.lost is not None:
+        await guarding.call_off(ex)
         if isinstance(ex.lost, OwnershipLost):
             guarding.abandon(ex)
         else:
@@ -165,7 +166,8 @@ async def _paused(ex: Execution, leaving: Leaving) -> Paused:
 
 def _wakers(ex: Execution) -> list[Waker]:
     parked = [each.waker for scope in ex.state.scopes() for each in (scope.parks or {}).values()]
-    return [waker for waker in (*parked, ex.root_waker) if waker is not None]
+    own = ex.unadmitted.waker if ex.unadmitted is not None else None
+    return [waker for waker in (*parked, own) if waker is not None]
 
 
 def _aborted(ex: Execution, reason: str) -> Failure:
@@ -192,12 +194,13 @@ def cancelled_outcome(ex: Execution) -> Failure:
 async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
     if ex.units is not None and outcome.status in ("failed", "cancelled"):
         await withdraw(ex)
+    ended = True
     if ex.state.recording:
         await guarding.mark(ex, outcome)
-        await ex.close(outcome)
+        ended = await ex.close(outcome)
     await ex.sent()
-    if ex.lost is not None:
-        return  # it has not ended for anybody else
+    if not ended:
+        return
     await guarding.finish(ex, outcome)
     duration = ex.since(ex.began_at)
     root = ex.state.root

@@ -26,7 +26,7 @@ from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, PeriodTaken, Wish
 from aioreactor.engine.scope import NodeStatus, Parked, Scope
 from aioreactor.engine.state import Readies
-from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OutOfTurn
+from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OutOfTurn, OwnershipLost
 from aioreactor.failures import describe
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
@@ -222,9 +222,25 @@ async def passed(
         return Barred(await refuse(error))
     if found is None or scope.stopped or ex.leaving is not None:
         return Barred(await _too_late(ex, scope, index, wishes, asking, found))
+    if parked is not None:
+        return await _used_up(ex, scope, index, found)
+    return found
+
+
+async def _used_up(ex: Execution, scope: Scope, index: int, found: Holding) -> Holding | Barred:
+    """Its places in line are not to be used again, by whoever goes on after a crash: that is kept before it begins."""
     if scope.parks:
         scope.parks.pop(index, None)
-    return found
+    ex.state.touch(scope, index)
+    if ex.state.recording:
+        await ex.save(firm=True)
+    if not scope.stopped:
+        return found
+    if isinstance(ex.lost, OwnershipLost):
+        found.abandon()  # who has the run may have come with the same places
+    else:
+        await released(ex, place_around(scope), found, None)
+    return Barred(ex.state.drop(scope, index))
 
 
 async def _too_late(
@@ -289,9 +305,10 @@ async def released(ex: Execution, place: Any, holds: Holding | None, ending: End
         ex.note_if_cancelled(error)
     except Exception as error:
         text = "a marker or a position could not be written"
-        note(logger, logging.WARNING, "hold_not_released", text, run_id=ex.state.run_id, place=place.name, error=error)
+        note(logger, logging.WARNING, "hold_not_released", text, run_id=ex.state.run_id, error=error)
     finally:
-        coordinator_of(ex).listen(place, None)
+        if place is not None:
+            coordinator_of(ex).listen(place, None)
 
 
 async def _passed_by(ex: Execution, scope: Scope, index: int, number: int, why: str) -> Readies | Later:
@@ -370,6 +387,16 @@ async def withdraw(ex: Execution, scope: Scope, index: int) -> None:
         await shielded(coordinator_of(ex).resign(fixed, asking))
     except asyncio.CancelledError as error:
         ex.note_if_cancelled(error)
+
+
+async def withdraw_all(ex: Execution) -> None:
+    """The execution ends here, and what was snoozed comes back elsewhere, with places of its own.
+
+    Cancellation: noted with the execution.
+    """
+    for scope in ex.state.scopes():
+        for index in list(scope.parks or ()):
+            await withdraw(ex, scope, index)
 
 
 def _nothing(error: LeaseLost) -> None:

@@ -29,11 +29,12 @@ from aioreactor.engine.gating import (
     snooze_delay,
     taken,
     wishes_of,
+    withdraw_all,
 )
 from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, PeriodTaken, Wish
 from aioreactor.engine.scope import Failed, MapRun, Scope
-from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, UnknownRateLimit
+from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OwnershipLost, UnknownRateLimit
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.results import Failure, Halt, Outcome, Success
@@ -147,7 +148,7 @@ async def admit(ex: Execution, view: Any, inputs: Mapping[str, Any]) -> None:
     """
     root = ex.state.root
     root.view, root.inputs = view, inputs
-    guard = _made(ex)
+    guard = _made(ex) if ex.lost is None else None
     if guard is not None:
         await _enter(ex, guard, guard.wishes, admitted=False)
 
@@ -158,7 +159,7 @@ async def readmit(ex: Execution, *, back: bool) -> None:
     Raises, Cancellation: as for `admit`.
     """
     gates = ex.state.gates or {}
-    if ex.state.root.guard is not None:
+    if ex.state.root.guard is not None or ex.lost is not None:
         return
     guard = _made(ex)
     if guard is None or (back and "holds" not in gates):
@@ -215,12 +216,19 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
         for holding in guard.forget():
             await released(ex, guard.place, holding, "failure")
         return
+    if ex.lost is not None:
+        await released(ex, guard.place, holding, None)  # it was called off meanwhile: nobody would know of it
+        guard.enter(ex, ex.state.root, ex.base)  # with what it was known to hold before
+        return
     guard.got(holding, wishes)
     guard.enter(ex, ex.state.root, ex.base)
     ex.state.gates = {"holds": guard.to_data()}
     if ex.state.recording:
         # At once, so that a crash neither spends a limit again nor leaves the locks to nobody.
         await ex.save(firm=True)
+    if isinstance(ex.lost, OwnershipLost):
+        for holding in guard.forget():  # nobody else knows of it
+            await released(ex, guard.place, holding, None)
 
 
 def _turn_away(ex: Execution, error: BaseException) -> None:
@@ -271,7 +279,7 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
         note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, waits_for=name)
     kept = {"holds": guard.to_data()} if guard.holdings else {}
     ex.state.gates = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions}
-    ex.root_waker = guard.waker
+    ex.unadmitted = guard
     ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error, guard.wishes), name))
     return True
 
@@ -280,6 +288,24 @@ async def _kept(ex: Execution, guard: Guard) -> None:
     """What the run holds while it waits for the rest."""
     for holding in guard.forget():
         await _parked(ex, guard, holding, 2 * ex.environment.snooze_delay + GAP)
+
+
+async def call_off(ex: Execution) -> None:
+    """The execution ends here, and its places in line may not have been kept: nobody would come when they are called.
+
+    Cancellation: noted with the execution.
+    """
+    guard = ex.unadmitted
+    if isinstance(ex.lost, OwnershipLost):
+        return  # who has the run comes with the same places
+    await withdraw_all(ex)
+    if guard is None or not guard.tickets:
+        return
+    try:
+        places = Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
+        await shielded(coordinator_of(ex).resign([], places))
+    except asyncio.CancelledError as error:
+        ex.note_if_cancelled(error)
 
 
 # ---------------------------------------------------------------------- nested reactors
@@ -351,6 +377,8 @@ async def free(ex: Execution) -> None:
 
     Cancellation: noted with the execution.
     """
+    if ex.lost is not None:
+        return  # their end was not kept: whoever goes on needs what they hold
     freed, ex.state.freed = ex.state.freed, []
     for scope in freed:
         assert scope.guard is not None
@@ -381,8 +409,11 @@ async def _readmit(
         return
     guard = Guard(coordinator_of(ex).place(place_around(around), f"{ex.state.run_id}:{scope.path}"), wishes)
     goes_on = data is not None and scope.left > 0 and scope.failure is None
-    if goes_on:
-        await _adopted(ex, guard, data or {}, back=scope.stopped)
+    if data is not None:
+        await _adopted(ex, guard, data, back=scope.stopped or not goes_on)
+    if not goes_on:
+        for holding in guard.forget():  # its end was kept by a process that came no further
+            await released(ex, guard.place, holding, "success" if scope.left == 0 else "failure")
     outer = scope.guard
     below = [each for each in ex.state.scopes() if each is not scope and _is_inside(each, scope)]
     guard.enter(ex, scope, ex.base.copy())
@@ -401,7 +432,9 @@ async def _adopted(ex: Execution, guard: Guard, data: Mapping[str, Any], *, back
         missing = [] if back else guard.missing()
         if missing:
             asking = guard.asking(admitted=True, undoing=True)
-            guard.got(await shielded(coordinator_of(ex).acquire(missing, asking)), missing)
+            found = await taken(ex, ex.state.root, missing, asking)
+            if found is not None:
+                guard.got(found, missing)
     except asyncio.CancelledError as error:
         ex.note_if_cancelled(error)
     except Exception as error:
@@ -443,7 +476,7 @@ async def mark(ex: Execution, outcome: Outcome[Any]) -> None:
 
     Cancellation: noted with the execution.
     """
-    guard = ex.state.root.guard
+    guard = ex.state.root.guard if ex.lost is None else None
     for holding in guard.holdings if guard is not None and isinstance(outcome, Success) else ():
         try:
             await shielded(holding.mark())

@@ -90,8 +90,8 @@ class Execution(Services):
         "resumed",
         "rollback_limit",
         "rollback_scopes",
-        "root_waker",
         "serving",
+        "unadmitted",
         "waits",
     )
 
@@ -138,7 +138,8 @@ class Execution(Services):
         self.parted = self.resumed = False
         self.refused: BaseException | None = None
         """What its own gates refused, if they did: nothing has run."""
-        self.root_waker: gating.Waker | None = None
+        self.unadmitted: guarding.Guard | None = None
+        """What was refused to the run as a whole, which is being left for that."""
 
     # ------------------------------------------------------------------ the whole run
 

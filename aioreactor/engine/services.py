@@ -195,15 +195,17 @@ class Services(ABC):
                 # It is being written; to wait for that is enough.
                 checkpoint = self._checkpoint([], [], self.status, firm=checkpoint.firm)
 
-    async def close(self, outcome: Outcome[Any]) -> None:
-        """Write the last checkpoint with the outcome; not of a run that is lost, which has not ended."""
+    async def close(self, outcome: Outcome[Any]) -> bool:
+        """Write the last checkpoint with the outcome, if the run is not lost; whether it has ended with that."""
         if self.lost is not None:
-            return
+            return False
         nodes, entries = self.state.take_changes()
         try:
             await self.journal.close(self._checkpoint(nodes, entries, outcome.status), outcome)
         except (OwnershipLost, JournalFailed) as error:
             self.lose(error)
+            return False
+        return True
 
     async def part(self, delay: float, waits_for: str, status: Status = "running") -> str:
         """Write the last checkpoint, and let the run go unfinished; gives the id of the job that goes on with it."""

@@ -257,8 +257,7 @@ class Restorer:
         if image.attempts:
             scope.attempts = scope.attempts or {}
             scope.attempts[index] = image.attempts
-        if image.gates and "tickets" in image.gates and self.quiet:
-            # After a crash they may be the places of a body that was entered, by a process that is not dead but slow.
+        if image.gates and "tickets" in image.gates:
             scope.parks = scope.parks or {}
             scope.parks[index] = Parked(int(image.gates["parks"]), dict(image.gates["tickets"]))
         if image.opened and node.kind in {"step", "interrupt"}:
