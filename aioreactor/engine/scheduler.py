@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from anyio import CancelScope, create_task_group
 
 from aioreactor.clock import Timer
-from aioreactor.engine import ending, events, gating, guarding, mapping, nesting, reporting, rollback
+from aioreactor.engine import ending, events, gating, guarding, guarding_nested, mapping, nesting, reporting, rollback
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
 from aioreactor.engine.hooks import hooks_for
@@ -203,7 +203,7 @@ class Execution(Services):
                 await tell()
             ready = start()
             if self.resumed and self.coordinator is not None:
-                await guarding.readmit_nested(self)
+                await guarding_nested.readmit_nested(self)
             self.watch_deadline(self.state.root)
             if self.doom is not None:
                 self._meet_doom(self.doom)
@@ -264,7 +264,7 @@ class Execution(Services):
                     await gating.withdraw(self, scope, index)
                 ready = self._again(ready)
             if self.state.freed:
-                await guarding.free(self)
+                await guarding_nested.free(self)
             ready = self._admitted(ready)
             if self._outbox:
                 await self._flush()
@@ -513,7 +513,7 @@ class Execution(Services):
             await rollback.roll_back(self, scope, undo=undo)
             ready = self._after_rollback(scope)
             if self.state.freed:
-                await guarding.free(self)
+                await guarding_nested.free(self)
             self.start_all(ready)
             await self._flush()
 
