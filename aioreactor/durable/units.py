@@ -26,7 +26,7 @@ from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import StoredReader, encode_outcome
 from aioreactor.store.errors import StoreError
-from aioreactor.store.keys import FREE, run_id_for_unit
+from aioreactor.store.keys import BOUND, run_id_for_unit
 from aioreactor.store.records import TERMINAL, Exists, NewRun, RunRow
 from aioreactor.trace import RunRecord, Status
 
@@ -42,7 +42,7 @@ class Dispatching(Reading):
 
     async def is_orphan(self, row: RunRow) -> bool:
         """Whether a unit that nobody has taken before has a parent that rolled back, and nobody could call it off."""
-        if not row.parent or row.run_id.startswith(FREE):
+        if not row.parent or not row.run_id.startswith(BOUND):  # a run that was tried again has a parent, too
             return False
         parent = await self.store.peek(row.parent)
         return parent is not None and parent.status in _ROLLED_BACK

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope
 
 from aioreactor.definition.markers import Page
-from aioreactor.engine import guarding, reporting
+from aioreactor.engine import guarding, guarding_nested, reporting
 from aioreactor.engine.arguments import FATAL, Frame, resolve, split, value_of
 from aioreactor.engine.attempt import Later, ended, keep, unawaited
 from aioreactor.engine.drive import in_thread, run_in
@@ -204,7 +204,7 @@ async def _take_all(ex: Execution, run: MapRun, take: Take) -> None:
         item = await take()
         if run.stopped or ex.leaving is not None:
             return  # the item is taken again by who goes on with the run
-        if ex.coordinator is None or not guarding.declared_by(run.scope, run.index):
+        if ex.coordinator is None or not guarding_nested.declared_by(run.scope, run.index):
             await _start_element(ex, run, item)
         elif not await _start_guarded(ex, run, item):
             return  # as above
@@ -254,7 +254,7 @@ async def _start_guarded(ex: Execution, run: MapRun, item: Any) -> bool:
         await _start_element(ex, run, item)  # which is refused, for the same reason
         return True
     try:
-        guard = await guarding.element_passed(ex, run, view)
+        guard = await guarding_nested.element_passed(ex, run, view)
     except (AioreactorError, ValueError) as error:
         _refuse_element(ex, ex.state.open_element(run, item), error)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioreactor.engine import guarding
+from aioreactor.engine import guarding_nested
 from aioreactor.engine.arguments import Frame, cross_checked, resolve, validated, view_of
 from aioreactor.engine.attempt import Later, ended
 from aioreactor.engine.gating import Barred
@@ -51,7 +51,7 @@ async def run_child(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         return await ended(ex, scope, index, 1, error, started=False, retry=False)
     guard: Any = None
     if ex.coordinator is not None:
-        guard = await guarding.child_passed(ex, scope, index, view)
+        guard = await guarding_nested.child_passed(ex, scope, index, view)
         if isinstance(guard, Barred):
             return guard.then
     ready = ex.state.open_child(scope, index, view, inputs)

@@ -18,6 +18,7 @@ from aioreactor.engine import (
     events,
     gating,
     guarding,
+    guarding_nested,
     mapping,
     nesting,
     orders,
@@ -232,7 +233,7 @@ class Execution(Services):
                 await tell()
             ready = start()
             if self.resumed and self.coordinator is not None:
-                await guarding.readmit_nested(self)
+                await guarding_nested.readmit_nested(self)
             self.watch_deadline(self.state.root)
             if self.doom is not None:
                 self._meet_doom(self.doom)
@@ -306,7 +307,7 @@ class Execution(Services):
                     await gating.withdraw(self, scope, index)
                 ready = self._again(ready)
             if self.state.freed:
-                await guarding.free(self)
+                await guarding_nested.free(self)
             ready = self._admitted(ready)
             if self._outbox:
                 await self._flush()
@@ -580,7 +581,7 @@ class Execution(Services):
                 await units.withdraw(self, scope)
             ready = self._after_rollback(scope)
             if self.state.freed:
-                await guarding.free(self)
+                await guarding_nested.free(self)
             self.start_all(ready)
             await self._flush()
 
