@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 _numbers = itertools.count()
 KILLED = -9
 DEEP = os.environ.get("AIOREACTOR_FAULTS") == "deep"
+EACH = 1 if DEEP else 7
+"""Of the points at which something may be killed, each so-manieth is tried, from a random one on."""
 SEED = int(os.environ.get("AIOREACTOR_FAULTS_SEED") or random.SystemRandom().randrange(1 << 30))
 """Shown when a test fails; set ``AIOREACTOR_FAULTS_SEED`` to repeat its choice of points."""
 RANDOM = random.Random(SEED)
@@ -211,10 +213,10 @@ class Field:
     async def kill_everywhere(self, points: str, prepare: Any = None, **order: Any) -> list[str]:
         """A victim per point, killed there, until one gets through; gives the ids of their runs.
 
-        Every third point, from a random one on; all of them with ``AIOREACTOR_FAULTS=deep``.
+        Each `EACH`-th point, from a random one on; all of them with ``AIOREACTOR_FAULTS=deep``.
         """
         made = []
-        first, stride = (0, 1) if DEEP else (RANDOM.randrange(3), 3)
+        first, stride = RANDOM.randrange(EACH), EACH
         for number in itertools.count(first, stride):
             run_id = f"{order.get('reactor', 'R')}-{points}{number}"
             if prepare is not None:

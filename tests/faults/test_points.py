@@ -1,6 +1,6 @@
 """A process is killed at each named point of the protocols; a worker process brings its run to the same end.
 
-The tables say which steps a process takes; a rehearsal without a kill holds them to it. By default every third point of
+The tables say which steps a process takes; a rehearsal without a kill holds them to it. By default some points of
 each table is tried, from a random one on; all of them with ``AIOREACTOR_FAULTS=deep``.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.kit import DEEP, KILLED, RANDOM, SEED, Field, Zygote, check_run
+from tests.faults.kit import EACH, KILLED, RANDOM, SEED, Field, Zygote, check_run
 from tests.faults.points import every_point
 
 BEGIN = ["announce", "create", "list"]
@@ -23,8 +23,8 @@ PATHS = {"Chain": ("completed", [*FORWARD, *END]), "ChainFails": ("failed", [*FO
 
 
 def some(points: list[str]) -> list[str]:
-    """All of them, or by default every third."""
-    return points if DEEP else points[RANDOM.randrange(3) :: 3]
+    """All of them, or by default each `EACH`-th."""
+    return points[RANDOM.randrange(EACH) :: EACH]
 
 
 def slug(text: str) -> str:

@@ -52,7 +52,7 @@ async def test_a_worker_dies_at_any_command(ward: Field, clinic: list[Zygote], n
     """It does all of it: parent, units, and parent again; another worker comes to the same end."""
     status, expected = EXPECTED[name]
     made: list[str] = []
-    number = RANDOM.randrange(1 if DEEP else 11)
+    number = RANDOM.randrange(1 if DEEP else 23)
     while True:
         run_id, queue = f"{name}-{moment}-{number}", f"-{name}-{moment}-{number}"
         await ward.enqueue(name, run_id, queue)
@@ -70,7 +70,7 @@ async def test_a_worker_dies_at_any_command(ward: Field, clinic: list[Zygote], n
         if code == 0:
             break
         assert code == KILLED, where
-        number += 1 if DEEP else 11
+        number += 1 if DEEP else 23
     assert number > 30
     await ward.delete(made)
     await ward.assert_nothing_is_left()
@@ -81,7 +81,7 @@ async def test_a_caller_dies_at_any_command(ward: Field, clinic: list[Zygote], m
     """A worker carries out its units, and then the run itself."""
     status, expected = EXPECTED["SendsFails"]
     made: list[str] = []
-    number = RANDOM.randrange(1 if DEEP else 9)
+    number = RANDOM.randrange(1 if DEEP else 19)
     async with ward.worker(clinic[0], default_queue=ward.queue()):
         while True:
             run_id = f"caller-{moment}-{number}"
@@ -96,7 +96,7 @@ async def test_a_caller_dies_at_any_command(ward: Field, clinic: list[Zygote], m
             if code == 0:
                 break
             assert code == KILLED, number
-            number += 1 if DEEP else 9
+            number += 1 if DEEP else 19
     assert len(made) >= 3
     await ward.delete(made)
     await ward.assert_nothing_is_left()
