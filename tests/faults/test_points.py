@@ -1,7 +1,7 @@
 """A process is killed at each named point of the protocols; a worker process brings its run to the same end.
 
 The tables say which steps a process takes; a rehearsal without a kill holds them to it. By default some points of
-each table is tried, from a random one on; all of them with ``AIOREACTOR_FAULTS=deep``.
+each table are tried, from a random one on; all of them with ``AIOREACTOR_FAULTS=deep``.
 """
 
 from __future__ import annotations
