@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+# Started in the background by a shell, or by nohup: the processes that tests start and end would ignore these, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Started in the background by a shell: the processes that tests start and interrupt would ignore it, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
