@@ -93,11 +93,7 @@ class Taking(Dispatching):
         Cancellation: the execution stops where it was and the run is let go, for another worker.
         """
         try:
-            claim, cancelled = await despite_cancel(self._take(run_id))
-            if claim is not None and cancelled is not None:
-                await despite_cancel(self.store.release(claim))
-            if cancelled is not None:
-                raise cancelled
+            claim = await self._taken(run_id)
             if claim is not None:
                 await self._carry(claim)
         except PlanChanged as error:

@@ -29,7 +29,8 @@ from aioreactor import (
 from aioreactor.durable.control import ASKABLE
 from aioreactor.durable.requests import Body, pack
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
-from tests.integration.durable.test_cancelling_runs import Handed, place, working
+from tests.integration.durable.test_background import place, working
+from tests.integration.durable.test_cancelling_runs import Handed
 
 __all__ = ["place"]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,12 +16,13 @@ from aioreactor import (
     Success,
     after,
     runs,
-    worker_settings,
 )
 from aioreactor.durable.requests import Body, pack
-from aioreactor.jobs.worker import create_worker
 from aioreactor.store.records import Accepted
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
+from tests.integration.durable.test_background import place, working
+
+__all__ = ["place"]
 
 
 class Trip(Reactor[str], name="cancel.Trip"):
@@ -48,28 +47,6 @@ class Patient(Reactor[str], name="cancel.Patient", retries=Retry(max_attempts=2,
     a = noted()
     b = noted([a])
     returns = b
-
-
-@contextlib.asynccontextmanager
-async def working(place: Place, **settings: Any) -> AsyncIterator[Any]:
-    async with place.another(queue=f"{place.prefix}-queue", **settings):
-        worker = create_worker(worker_settings(sweep_interval=None, shutdown_grace=0), handle_signals=False)
-        serving = asyncio.create_task(worker.serve())
-        try:
-            yield worker
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-
-
-@pytest.fixture
-async def place(place: Place) -> AsyncIterator[Place]:
-    async with place.another(queue=f"{place.prefix}-queue"):
-        yield place
-    for key in await place.do("KEYS", f"{place.prefix}-queue*"):
-        await place.do("DEL", key)
-    for key in await place.do("KEYS", "arq:job:aioreactor*"):
-        await place.do("PEXPIRE", key, 1000)
 
 
 UNDONE = {

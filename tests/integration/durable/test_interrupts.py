@@ -35,7 +35,7 @@ from aioreactor.runtime import Runtime
 from aioreactor.settings import Settings
 from aioreactor.store.records import Accepted
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted
-from tests.integration.durable.test_cancelling_runs import place, working
+from tests.integration.durable.test_background import place, working
 
 __all__ = ["place"]
 

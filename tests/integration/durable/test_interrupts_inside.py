@@ -29,7 +29,7 @@ from aioreactor import (
     step,
 )
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
-from tests.integration.durable.test_cancelling_runs import place, working
+from tests.integration.durable.test_background import place, working
 
 __all__ = ["place"]
 

@@ -11,7 +11,7 @@ from aioreactor import Paused, Reactor, RunNotFound, interrupt, runs
 from aioreactor.runtime import Runtime
 from aioreactor.settings import Settings
 from tests.integration.durable.kit import Gate, Place, behave, noted, raises
-from tests.integration.durable.test_cancelling_runs import place, working
+from tests.integration.durable.test_background import place, working
 
 __all__ = ["place"]
 
