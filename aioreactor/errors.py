@@ -315,6 +315,19 @@ class UnitTimeout(AioreactorError):
         super().__init__(f"unit {unit!r} had no outcome after {waited:g} s")
 
 
+class ResultsNotLoaded(AioreactorError):
+    """The results of a map that fanned out are too many to be in memory; read them with ``async for``."""
+
+    retryable = False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(
+            f"these are the results of {count} elements, which are in the store: read them with "
+            "`async for value in results`, or load all of them with `await results.load()`"
+        )
+
+
 class PlanChanged(AioreactorError):
     """A stored run does not fit the code any more; it is kept and goes on once code that fits is back."""
 

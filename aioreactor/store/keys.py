@@ -60,6 +60,15 @@ class KeySpace:
         """Hash of what operators want of a run."""
         return f"{self.prefix}:{{{encode_id(run_id)}}}:requests"
 
+    def fan(self, run_id: str) -> tuple[str, str, str]:
+        """Keys of a run's fan-outs: scalars and items, what elements came to, who has them."""
+        base = f"{self.prefix}:{{{encode_id(run_id)}}}:"
+        return base + "fan", base + "out", base + "busy"
+
+    def fan_channel(self, run_id: str) -> str:
+        """Channel that tells whoever holds a run, or executes elements of its fan-outs, what happens to them."""
+        return f"{self.prefix}:fan:{encode_id(run_id)}"
+
     def rows(self) -> str:
         """Hash of what the index knows of each run; it ends in ``rows``, see ``fragments/index.lua``."""
         return self._index + "rows"
