@@ -25,6 +25,7 @@ from aioreactor.plan.model import Call
 from aioreactor.results import Failure, Halt, RollbackFailure, RollbackReason, Success
 
 if TYPE_CHECKING:
+    from aioreactor.engine.cancelling import Cancellable
     from aioreactor.engine.scheduler import Execution
 
 logger = logging.getLogger("aioreactor.rollback")
@@ -88,7 +89,7 @@ async def _tell(ex: Execution, scope: Scope, limit: float, *event: Any, **fields
         note(logger, logging.WARNING, "hook_timed_out", text, run_id=ex.state.run_id, hook=event[0])
 
 
-def bound_by_cancel(ex: Execution) -> None:
+def bound_by_cancel(ex: Cancellable) -> None:
     """Somebody waits for the rollback with a cancellation pending: from now on it has to end in time."""
     span = ex.policy(ex.state.root, "rollback_timeout")
     span = ex.environment.cancel_rollback_timeout if span is None else span

@@ -46,6 +46,7 @@ from aioreactor.trace import RunRecord
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
+    from aioreactor.engine.services import Services
 
 logger = logging.getLogger("aioreactor.engine")
 PAUSE = 1.0
@@ -211,7 +212,7 @@ async def _wait(ex: Execution, scope: Scope, index: int, unit: int) -> Readies |
     return await ended(ex, scope, index, 1, error, started=False, retry=False)
 
 
-async def watch(ex: Execution, later: Later, limit: CancelScope, ring: Callable[[], None]) -> None:
+async def watch(ex: Services, later: Later, limit: CancelScope, ring: Callable[[], None]) -> None:
     """Ring when the unit that ``later`` waits for has ended.
 
     Cancellation: nobody waits any more.
