@@ -193,4 +193,4 @@ class FanResults(MapResults[T_co]):
             return self is other
         return isinstance(other, MapResults) and self.outcomes() == other.outcomes()
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None

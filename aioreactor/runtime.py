@@ -25,7 +25,7 @@ from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, SerializationError, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
-from aioreactor.plan.units import units_in
+from aioreactor.plan.units import fans_in, units_in
 from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
@@ -183,13 +183,14 @@ class Runtime:
             self._check_resources(plan)
             if plan.store_reasons:
                 check_rate_limits(plan, self.settings.rate_limits)
-        for unit in units_in(plan):
-            assert unit.unit is not None
-            check_importable(unit.unit)
+        for unit in (*units_in(plan), *fans_in(plan)):
+            sent = unit.unit or unit.fan
+            assert sent is not None
+            check_importable(sent)
         return plan
 
     def _check_store(self, plan: Plan, options: Mapping[str, Any], *, dispatched: bool) -> None:
-        reasons = list(plan.store_reasons if self.settings.redis_url is None else plan.later_reasons)
+        reasons = list(plan.store_reasons) if self.settings.redis_url is None else []
         if self.settings.redis_url is None and self.settings.on_cancel == "detach" and plan.options.on_cancel is None:
             reasons.append('on_cancel="detach" is set')
         durability = self._durability(plan, options)

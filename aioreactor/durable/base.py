@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
@@ -14,7 +15,7 @@ from aioreactor.durable.gatekeeper import Gatekeeper
 from aioreactor.durable.lines import BeatingStore
 from aioreactor.durable.requests import Ears, RunMailbox
 from aioreactor.engine import orders
-from aioreactor.engine.ports import Detached, Environment
+from aioreactor.engine.ports import Detached, Environment, JournalFailed
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound
 from aioreactor.logs import note
@@ -28,6 +29,7 @@ from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
 from aioreactor.store.correlations import CorrelationIndex
 from aioreactor.store.errors import StoreError
+from aioreactor.store.fans import FAN_KEYS
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.leases import LeaseKeeper
 from aioreactor.store.plan_codec import PlanCodec
@@ -65,6 +67,19 @@ async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.Cance
     return task.result(), cancelled
 
 
+@contextmanager
+def store_needed(what: str) -> Iterator[None]:
+    """What the store could not do is a failure of the journal.
+
+    Raises:
+        JournalFailed: the store is away.
+    """
+    try:
+        yield
+    except StoreError as error:
+        raise JournalFailed(f"the store is away, and was to {what}: {error}") from error
+
+
 class HandedBack(AioreactorError):
     """This process is told to end: the execution stopped where it was, for another worker to go on with."""
 
@@ -95,7 +110,7 @@ class Base:
             wait_replicas=settings.wait_replicas,
             replicas_timeout=settings.wait_replicas_timeout,
         )
-        self.store = RunStore(self.client, prefix=settings.key_prefix)
+        self.store = RunStore(self.client, prefix=settings.key_prefix, others=FAN_KEYS)
         self._executing_here: dict[str, Execution] = {}
         self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, Ears] = WeakKeyDictionary()
         self._handing_back: set[str] = set()

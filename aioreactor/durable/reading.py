@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from aioreactor.durable.base import Base
+from aioreactor.durable.fans import RunFans
+from aioreactor.engine.fanning import load
 from aioreactor.errors import NotResumable, RunNotFound, SerializationError, UnknownReactor
 from aioreactor.plan.model import Plan
 from aioreactor.registry import find_plan
 from aioreactor.results import Outcome
 from aioreactor.snapshots import RunSnapshot, StoredReader, bare_outcome, from_row
+from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import TERMINAL, Held, Query
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import Status
@@ -44,7 +47,7 @@ class Reading(Base):
         """
         record = await self._read(run_id)
         try:
-            found = self._reader(record, plan).outcome()
+            found = (await self._reader(record, plan)).outcome()
         except (UnknownReactor, SerializationError):
             found = bare_outcome(record.row)
             if found is None:
@@ -53,9 +56,17 @@ class Reading(Base):
             raise NotResumable(run_id, record.row.status, "it has no outcome yet")
         return found
 
-    def _reader(self, record: StoredRun, plan: Plan | None = None) -> StoredReader:
+    async def _reader(self, record: StoredRun, plan: Plan | None = None) -> StoredReader:
         chosen = plan if plan is not None else find_plan(record.row.reactor)
-        return StoredReader(self.environment, chosen, self._codec(), record)
+        codec, row = self._codec(), record.row
+        reader = StoredReader(self.environment, chosen, codec, record)
+        for results in reader.bind(self.fans_of(chosen, row.run_id, row.created_ms, row.queue, codec)):
+            await load(results)
+        return reader
+
+    def fans_of(self, plan: Plan, run_id: str, created_ms: int, queue: str, codec: PlanCodec) -> RunFans | None:
+        """Who deals the elements of a run's maps; None if none of them fans out."""
+        return RunFans(self, run_id, plan.name, created_ms, queue, codec) if plan.has_fans else None  # type: ignore[arg-type]
 
     async def find(self, run_id: str, plan: Plan | None = None) -> RunSnapshot:
         """A snapshot of a run; without steps and results when they cannot be read here (the reactor is not imported).
@@ -65,7 +76,7 @@ class Reading(Base):
         """
         record = await self._read(run_id)
         try:
-            return self._reader(record, plan).snapshot()
+            return (await self._reader(record, plan)).snapshot()
         except (UnknownReactor, SerializationError):
             return replace(from_row(record.row), outcome=bare_outcome(record.row))
 

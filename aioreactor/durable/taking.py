@@ -9,9 +9,10 @@ import time
 from typing import Any
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
+from aioreactor.durable.elements import Elements
 from aioreactor.durable.fits import Opened, check_fits
 from aioreactor.durable.requests import RunMailbox
-from aioreactor.durable.units import Dispatching, called_off
+from aioreactor.durable.units import called_off
 from aioreactor.engine import orders
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.guarding import Guard, taken_again
@@ -39,8 +40,9 @@ from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.journal import RunJournal
+from aioreactor.store.keys import FAN
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import Held, Missing, Refused, RunRow
+from aioreactor.store.records import TERMINAL, Held, Missing, Refused, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
@@ -51,7 +53,7 @@ UNDO_WAITS = 5.0
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled", "paused"))
 
 
-class Taking(Dispatching):
+class Taking(Elements):
     """The part of `DurableRuns` that takes over runs which others began."""
 
     async def recover(self, run_id: str) -> Outcome[Any] | None:
@@ -93,6 +95,9 @@ class Taking(Dispatching):
         Cancellation: the execution stops where it was and the run is let go, for another worker.
         """
         try:
+            if run_id.startswith(FAN):
+                await self.serve_fan(run_id)
+                return
             claim = await self._taken(run_id)
             if claim is not None:
                 await self._carry(claim)
@@ -210,9 +215,6 @@ class Taking(Dispatching):
             self.environment.resource(name, annotation)
         return opened
 
-    def _resources(self, plan: Plan) -> dict[str, Any]:
-        return {item.name: self.environment.resource(item.name, item.annotation) for item in plan.fields.resources}
-
     async def _loaded(self, claim: Claim) -> tuple[StoredRun, asyncio.CancelledError | None]:
         try:
             return await despite_cancel(self.store.load(claim))
@@ -258,6 +260,9 @@ class Taking(Dispatching):
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
         execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
+        execution.fans = (
+            None if row.place is not None else self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
+        )
         execution.outer_results = outer
         execution.state.notes.update(opened.notes)
         execution.state.gates = opened.gates
@@ -276,11 +281,19 @@ class Taking(Dispatching):
         fresh = claim.fence == 1 or opened.is_fresh  # nobody has executed it before
         if fresh and fate is None and not opened.images:
             execution.state.adopt_trace(opened.entries)
-            return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
+            return await self._settled(
+                row, await self._executing(claim, journal, row.queue, execution.run(view, inputs))
+            )
         fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
         restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
         resuming = execution.resume(inputs, restore, back=fate is not None or doom is not None)
-        return await self._executing(claim, journal, row.queue, resuming)
+        return await self._settled(row, await self._executing(claim, journal, row.queue, resuming))
+
+    async def _settled(self, row: RunRow, outcome: Outcome[Any]) -> Outcome[Any]:
+        """An element that has ended is counted by its map; what of that is lost is done by who looks at the map."""
+        if row.place is not None and outcome.status in TERMINAL:
+            await self.settle_run(row.run_id)
+        return outcome
 
     def _hand_over(self, execution: Execution, record: StoredRun, plan: Plan, codec: PlanCodec) -> None:
         """What others want of the run and nobody has done: the first thing that is done, with a cancel before all."""
@@ -311,6 +324,7 @@ class Taking(Dispatching):
         retention_ms = max(1, int(self.settings.retention * 1000))
         await self.store.close(claim, outcome.status, encode_outcome(outcome), retention_ms=retention_ms)
         await self.wake_parent(claim)
+        await self.settle_run(claim.run_id)
         return outcome
 
     async def stalled(self, limit: int) -> list[str]:

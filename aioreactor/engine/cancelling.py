@@ -17,6 +17,7 @@ from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 
 if TYPE_CHECKING:
+    from aioreactor.engine.leaving import Leaving
     from aioreactor.engine.orders import Cancel
 
 logger = logging.getLogger("aioreactor.engine")
@@ -30,14 +31,30 @@ _LOSSES: dict[type, str] = {
 class Cancellable(Stoppable):
     """The part of an `Execution` that ends a run as a whole before its time."""
 
-    __slots__ = ("_host_baseline", "interrupted", "rollback_limit", "rollback_scopes")
+    __slots__ = ("_host_baseline", "interrupted", "resting", "rollback_limit", "rollback_scopes")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
         super().__init__(environment, plan, run_id, journal)
         self._host_baseline = 0
         self.interrupted: BaseException | None = None
+        self.resting: Leaving | None = None
+        """Why the run is left in the middle of its rollback, if it is."""
         self.rollback_limit = math.inf
         self.rollback_scopes: set[CancelScope] = set()
+
+    @property
+    def may_go_back(self) -> bool:
+        """Whether a rollback goes on here."""
+        return self.lost is None and self.resting is None and self.interrupted is None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the bodies of the run were cancelled."""
+        return self._engine_cut or self.cancelled is not None or self.interrupted is not None
+
+    def rest_back(self, leaving: Leaving) -> None:
+        """Leave the run in the middle of its rollback, which goes on elsewhere meanwhile."""
+        self.resting = leaving
 
     def _caller_is_cancelled(self) -> bool:
         """Whether somebody cancelled the caller's task, or a cancel scope around it."""

@@ -75,7 +75,8 @@ async def _stopped(ex: Execution, run: FanRun, *, may_rest: bool) -> Sequence[Ro
             return None
         return [_in_flight(run, index) for index in await fans.in_flight(run.path)]
 
-    return await _waited(ex, run, settled, "settle", may_rest=may_rest)
+    found: Sequence[RollbackFailure] | None = await _waited(ex, run, settled, "settle", may_rest=may_rest)
+    return found
 
 
 def _in_flight(run: FanRun, index: int) -> RollbackFailure:
@@ -89,7 +90,7 @@ async def _waited(ex: Execution, run: FanRun, ask: Ask, what: str, *, may_rest: 
     assert ex.fans is not None
     began = ex.clock.monotonic()
     longest = ex.park_after if ex.park_after is not None else 0.0
-    while ex.lost is None and ex.interrupted is None:
+    while ex.may_go_back:
         found = await ask()
         if found is not None:
             return found

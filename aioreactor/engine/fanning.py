@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from anyio import CancelScope
 
 from aioreactor.definition.markers import Page
 from aioreactor.engine import mapping
-from aioreactor.engine.arguments import FATAL, Frame, resolve, value_of
+from aioreactor.engine.arguments import FATAL, Frame, resolve
 from aioreactor.engine.attempt import Later, ended
 from aioreactor.engine.fans import FanState, Source
 from aioreactor.engine.leaving import Leaving
@@ -33,7 +33,6 @@ from aioreactor.errors import ArgumentError, PayloadTooLarge, SerializationError
 from aioreactor.failures import describe
 from aioreactor.logs import note
 from aioreactor.map_results import FanResults, FanSummary, MapResults
-from aioreactor.plan.model import Arg
 from aioreactor.results import Failure, Halt
 
 if TYPE_CHECKING:
@@ -140,7 +139,9 @@ async def _feed_list(ex: Execution, run: FanRun) -> Source:
         text = f"fan_out deals from a list, a tuple or a page source, not from {type(items).__name__}; make it a list"
         raise ArgumentError(run.path, "over", text)
     before: Source = run.fed
-    rest = items[before.fed :] if isinstance(items, (list, tuple)) else [items[i] for i in range(before.fed, len(items))]
+    rest = (
+        items[before.fed :] if isinstance(items, (list, tuple)) else [items[i] for i in range(before.fed, len(items))]
+    )
     return await ex.fans.feed(run.path, run.node, before, rest, cursor=None, ended=True)
 
 
@@ -267,16 +268,16 @@ def summary_of(value: MapResults[Any]) -> FanSummary:
     return value.summary if isinstance(value, FanResults) else FanSummary(len(value), value.succeeded, value.failed)
 
 
-async def call_off(ex: Execution, run: FanRun) -> None:
+async def call_off(ex: Execution, scope: Scope, index: int) -> None:
     """Its scope was stopped: nothing new starts, from now on.
 
     Cancellation: noted with the execution.
     """
+    run = (scope.children or {}).get(index)
+    assert isinstance(run, FanRun)
     assert ex.fans is not None
-    if run.fed is None and not run.exhausted and run.scope.status[run.index] != NodeStatus.RUNNING:
-        return
     try:
-        await ex.fans.stop(run.path, run.node, "stopped", _cut_of(ex, run))
+        await ex.fans.stop(run.path, run.node, "stopped", cut_of(ex, run))
     except JournalFailed as error:
         ex.lose(error)
     except asyncio.CancelledError as error:
@@ -284,7 +285,7 @@ async def call_off(ex: Execution, run: FanRun) -> None:
             raise
 
 
-def _cut_of(ex: Execution, run: FanRun) -> str:
+def cut_of(ex: Execution, run: FanRun) -> str:
     """Whether what is under way is to be cancelled, and how."""
     if ex.ordered is not None:
         return ex.ordered.mode
@@ -293,19 +294,8 @@ def _cut_of(ex: Execution, run: FanRun) -> str:
     return "rollback" if ex.policy(run.scope, "on_failure") == "cancel" and ex.state.halt is None else ""
 
 
-def cut_of(ex: Execution, run: FanRun) -> str:
-    """See `_cut_of`."""
-    return _cut_of(ex, run)
-
-
 def fan_runs(ex: Execution) -> list[FanRun]:
     """All fan-outs that were begun."""
-    return [inner for scope in ex.state.scopes() for inner in (scope.children or {}).values() if isinstance(inner, FanRun)]
-
-
-def given_of(arg: Arg, frame: Frame) -> Any:
-    """The value of an argument that depends on the item."""
-    return value_of(arg, frame)
-
-
-Inputs = Mapping[str, Any]
+    return [
+        inner for scope in ex.state.scopes() for inner in (scope.children or {}).values() if isinstance(inner, FanRun)
+    ]

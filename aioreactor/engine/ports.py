@@ -19,19 +19,23 @@ from aioreactor.definition.primitives import Primitive
 from aioreactor.engine.limiter import Ready
 from aioreactor.errors import AioreactorError, LeaseLost
 from aioreactor.plan.model import PlanNode
-from aioreactor.results import Outcome
+from aioreactor.results import Outcome, RollbackFailure
 from aioreactor.trace import RawEntry, Status
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Why a run no longer goes forward: its first failure, a cancellation, or a halt."""
+    """Why a run no longer goes forward: its first failure, a cancellation, or a halt.
+
+    ``left``: what of its rollback did not complete, so far.
+    """
 
     kind: Literal["failed", "cancelled", "halted"]
     path: str = ""
     error: BaseException | None = None
     attempts: int = 0
     reason: Any = None
+    left: Sequence[RollbackFailure] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from anyio import CancelScope, create_task_group
 from aioreactor.engine import (
     ending,
     events,
+    fanning,
     gating,
     guarding,
     guarding_nested,
@@ -28,6 +29,7 @@ from aioreactor.engine import (
 from aioreactor.engine.acting import Acting
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
+from aioreactor.engine.fans import is_fan
 from aioreactor.engine.hooks import hooks_for
 from aioreactor.engine.limiter import Limiter, Ready
 from aioreactor.engine.ports import Environment, Journal
@@ -152,6 +154,8 @@ class Execution(Acting):
             if self.state.root.hooks is not None and self.leaving is None:
                 await tell()
             ready = start()
+            if self.resumed and self.fans is not None:
+                await fanning.reload(self)
             if self.resumed and self.coordinator is not None:
                 await guarding_nested.readmit_nested(self)
             self.watch_deadline(self.state.root)
@@ -227,6 +231,8 @@ class Execution(Acting):
                     await self.save(always=True)  # the process may have slept: is the run still ours?
                 if scope.stopped and scope.parks:
                     await gating.withdraw(self, scope, index)
+                if scope.stopped and is_fan((scope.children or {}).get(index)):
+                    await fanning.call_off(self, scope, index)
                 ready = self._again(ready)
             if self.state.freed:
                 await guarding_nested.free(self)
@@ -251,6 +257,8 @@ class Execution(Acting):
             return await pausing.run_timer(self, scope, index)
         if scope.plan.nodes[index].unit is not None:
             return await units.dispatch(self, scope, index)
+        if self.fans is not None and scope.plan.nodes[index].fan is not None:
+            return await fanning.run_fan(self, scope, index)
         return await mapping.run_map(self, scope, index)
 
     def _unexpected(self, scope: Scope, index: int, error: BaseException) -> Readies:

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from aioreactor.engine import events, reporting
 from aioreactor.engine.drive import shielded
+from aioreactor.engine.fans import Fans
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, Units
@@ -45,6 +46,7 @@ class Services(ABC):
         "clock",
         "coordinator",
         "environment",
+        "fans",
         "journal",
         "lost",
         "ordered",
@@ -72,6 +74,8 @@ class Services(ABC):
         self.lost: AioreactorError | None = None
         self.ordered: Cancel | None = None
         """Somebody else's request to cancel the run, if that is what ends it."""
+        self.fans: Fans | None = None
+        """Who deals the elements of maps to workers; only of a run that is kept, and is no element itself."""
         self.units: Units | None = None
         """Who dispatches; only of a run that is kept."""
         self.unit_waits: dict[Ready, float] = {}
@@ -225,14 +229,15 @@ class Services(ABC):
 
     def _fate(self) -> Fate | None:
         state = self.state
+        left = tuple(state.rollback_failures)
         if state.failures:
             first = state.failures[0]
-            return Fate("failed", first.path, first.error, first.attempts)
+            return Fate("failed", first.path, first.error, first.attempts, left=left)
         if self.ordered is not None and self.ordered.mode == "stop":
             return None  # it goes back only if somebody asks for that
         if state.cancelled:
-            return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None)
-        return Fate("halted", state.halt[1], reason=state.halt[0]) if state.halt is not None else None
+            return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None, left=left)
+        return Fate("halted", state.halt[1], reason=state.halt[0], left=left) if state.halt is not None else None
 
     def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
         """The hooks of a nested scope with middlewares of its own."""

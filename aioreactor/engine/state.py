@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from aioreactor.engine.limiter import Limiter, Ready
-from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Parked, Scope
+from aioreactor.engine.scope import Failed, FanRun, MapRun, NodeStatus, Parked, Scope
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan
 from aioreactor.results import Failure, Skipped, Success
@@ -194,6 +194,15 @@ class RunState:
         scope.children[index] = run
         return run
 
+    def open_fan(self, scope: Scope, index: int) -> FanRun:
+        """Begin a map whose elements are elsewhere, or go on with it."""
+        run = FanRun(scope, index)
+        scope.children = scope.children or {}
+        scope.children[index] = run
+        scope.status[index] = NodeStatus.RUNNING
+        self.touch(scope, index)
+        return run
+
     def open_element(self, run: MapRun, item: Any) -> Scope:
         """Make the next element; `begin_element` starts it, once its inputs are known."""
         element = Scope(run.plan, run, run.index, f"{run.path}[{run.opened}]")
@@ -354,18 +363,22 @@ class RunState:
         scope.active -= 1
         return self._settle(scope)
 
-    def halted(self, scope: Scope, index: int, reason: Any) -> Readies:
-        """A body halted: the run, or the nearest composed child with ``on_halt="skip"``, stops cleanly."""
+    def halted(self, scope: Scope, index: int, reason: Any, *, path: str | None = None) -> Readies:
+        """A body halted: the run, or the nearest composed child with ``on_halt="skip"``, stops cleanly.
+
+        ``path``: of the step that did, where that is inside the node.
+        """
+        path = path if path is not None else scope.path_of(index)
         scope.status[index] = NodeStatus.HALTED
         scope.active -= 1
         self.touch(scope, index)
         inner = self._skipping(scope)
         if inner is not None:
             if inner.failure is None and not inner.stopped:
-                inner.halt = (reason, scope.path_of(index))
+                inner.halt = (reason, path)
                 self._halt(inner)
         elif not self.root.stopped:
-            self.halt = (reason, scope.path_of(index))
+            self.halt = (reason, path)
             self._halt(self.root)
         return self._settle(scope)
 
@@ -519,6 +532,15 @@ class RunState:
         doomed = self._fail_around(element, failed)
         self.touch(element, WHOLE)
         return self._element_ended(run, element, failed if doomed else None)
+
+    def fan_failed(self, run: FanRun, failures: Sequence[Failed]) -> Readies:
+        """A map whose elements are elsewhere has settled, and some of them failed, in this order."""
+        for failed in failures:
+            if self._fail_around(run.scope, failed):
+                run.failure = run.failure or failed
+        if run.failure is not None:
+            return self._map_failed(run)
+        return self._node_cut(run.scope, run.index, halted=self._is_halting(run.scope))
 
     def source_ended(self, run: MapRun) -> Readies:
         """No further element will come."""

@@ -6,12 +6,13 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 
 from aioreactor.clock import Timer
-from aioreactor.engine import units
+from aioreactor.engine import fanning, units
+from aioreactor.engine.fans import is_fan
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.ports import Environment, Journal
 from aioreactor.engine.scope import MapRun, Scope
@@ -77,7 +78,11 @@ class Waiting(Services):
         timer = self.clock.call_later(later.delay, partial(ring, alarm))
         watch = CancelScope()
         if later.unit:
-            self.tasks.start_soon(units.watch, self, later, watch, partial(ring, alarm))
+            is_map = later.scope.plan.nodes[later.index].kind == "map"
+            watched: Any = (
+                fanning.watch if is_map and is_fan((later.scope.children or {}).get(later.index)) else units.watch
+            )
+            self.tasks.start_soon(watched, self, later, watch, partial(ring, alarm))
         try:
             await alarm
         except asyncio.CancelledError as error:

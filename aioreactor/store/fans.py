@@ -30,7 +30,7 @@ RUN = "@"
 """Stands for the session of an element that is a run of its own."""
 
 _SCALARS = (
-    "total fed given settled ok failed skipped halted cut doomed halt failures over end cursor window chunk keep back "
+    "total fed given settled ok failed skipped halted cut doomed doomed_ms halt failures over end cursor window chunk keep back "
     "back_over undone bad came_back taken_back began_ms"
 ).split()
 
@@ -38,7 +38,7 @@ _SCALARS = (
 class Settled(NamedTuple):
     """What an element came to: `kind` is one of ``skfhx``, in capitals when there is something to roll back."""
 
-    index: int
+    number: int
     kind: str
     record: bytes
 
@@ -48,6 +48,7 @@ class Dealt(NamedTuple):
 
     Attributes:
         indexes: Elements to execute.
+        again: Those of them that had been dealt before: they may be runs of their own.
         items: The chunks that they lie in, by number.
         more: How many others there are.
         doomed: Whether nothing new starts; then what was dealt had been started by somebody.
@@ -59,6 +60,7 @@ class Dealt(NamedTuple):
     """
 
     indexes: tuple[int, ...] = ()
+    again: frozenset[int] = frozenset()
     items: Mapping[int, bytes] = {}
     more: int = 0
     doomed: bool = False
@@ -117,7 +119,9 @@ class FanStore:
         self._space = space
         self._scripts = ScriptLibrary("aioreactor.store")
 
-    async def open(self, run_id: str, path: str, *, atomic: bool, window: int, chunk: int, keep: bool, shared: bytes) -> Fed:
+    async def open(
+        self, run_id: str, path: str, *, atomic: bool, window: int, chunk: int, keep: bool, shared: bytes
+    ) -> Fed:
         """Begin a fan-out, or find how far it has come. Every coroutine here may raise `StoreError`."""
         fan, _, _ = self._space.fan(run_id)
         args: list[Value] = [path, int(atomic), window, chunk, int(keep), shared]
@@ -149,7 +153,7 @@ class FanStore:
         if reply.word == "GONE":
             return None
         indexes, more, doomed, wake, shared, items = reply.values
-        return Dealt(_ints(indexes), _chunks(items), more, bool(doomed), _queue(wake), shared)
+        return Dealt(*_dealt(indexes), _chunks(items), more, bool(doomed), _queue(wake), shared)
 
     async def settle(
         self, run_id: str, path: str, token: str, settled: Sequence[Settled], *, ttl_ms: int, wanted: int = 0
@@ -163,11 +167,13 @@ class FanStore:
             return None
         refused, over, indexes, more, doomed, wake, items = reply.values
         return Dealt(
-            _ints(indexes), _chunks(items), more, bool(doomed), _queue(wake), refused=_ints(refused), over=bool(over)
+            *_dealt(indexes), _chunks(items), more, bool(doomed), _queue(wake), refused=_ints(refused), over=bool(over)
         )
 
-    async def extend(self, run_id: str, path: str, token: str, ttl_ms: int, retry_for: float | None = None) -> str | None:
-        """Keep a session's lease; gives why nothing new starts (empty: it does), or None when the lease is lost."""
+    async def extend(
+        self, run_id: str, path: str, token: str, ttl_ms: int, retry_for: float | None = None
+    ) -> str | None:
+        """Keep a session's lease; gives how what is under way is to be cancelled, if it is; None when it is lost."""
         fan, _, _ = self._space.fan(run_id)
         args: list[Value] = [path, token, ttl_ms]
         reply = await self._client.run(self._scripts["fan_extend"], [fan], args, lane=LEASE_LANE, retry_for=retry_for)
@@ -183,11 +189,16 @@ class FanStore:
         fan, _, busy = self._space.fan(run_id)
         return int((await self._run("fan_leave", [fan, busy], [path, token])).values[0])
 
-    async def doom(self, run_id: str, path: str, why: str, *, cut: bool = False) -> tuple[int, tuple[int, ...]]:
-        """Nothing new starts; gives how many elements are under way, and those that are runs of their own."""
+    async def doom(self, run_id: str, path: str, why: str, *, cut: str = "") -> tuple[int, tuple[int, ...]]:
+        """Nothing new starts; ``cut`` says how what is under way is cancelled. Gives how many elements are under way, and those that are runs of their own."""
         fan, _, busy = self._space.fan(run_id)
-        reply = await self._run("fan_doom", [fan, busy], [path, why, int(cut), self._space.fan_channel(run_id)])
+        reply = await self._run("fan_doom", [fan, busy], [path, why, cut, self._space.fan_channel(run_id)])
         return (0, ()) if reply.word == "GONE" else (reply.values[0], _ints(reply.values[1]))
+
+    async def redo(self, run_id: str, path: str, index: int) -> None:
+        """An element that was to be a run of its own is none."""
+        fan, _, busy = self._space.fan(run_id)
+        await self._run("fan_redo", [fan, busy], [path, index])
 
     async def look(self, run_id: str, path: str) -> FanRow | None:
         """Where a fan-out stands; None when there is none."""
@@ -216,7 +227,7 @@ class FanStore:
         if reply.word == "GONE":
             return None
         indexes, records, more, wake, shared, items = reply.values
-        return Dealt(_ints(indexes), _chunks(items), more, False, _queue(wake), shared, tuple(records))
+        return Dealt(_ints(indexes), frozenset(), _chunks(items), more, False, _queue(wake), shared, tuple(records))
 
     async def settle_back(
         self, run_id: str, path: str, token: str, settled: Sequence[tuple[int, bytes, bytes]], *, ttl_ms: int
@@ -235,6 +246,13 @@ class FanStore:
     async def records(self, run_id: str, path: str, indexes: Sequence[int]) -> list[bytes | None]:
         """What elements came to, kind first; None where there is nothing but a success with None, or not yet that."""
         return await self._read(run_id, [f"{path}\n{index}" for index in indexes])
+
+    async def busy(self, run_id: str, path: str) -> list[int]:
+        """Elements that have begun and have not settled, in order."""
+        _, _, busy = self._space.fan(run_id)
+        found = await self._client.execute("HKEYS", busy, repeatable=True)
+        pairs = (field.decode().rpartition("\n") for field in found)
+        return sorted(int(index) for place, _, index in pairs if place == path)
 
     async def reports(self, run_id: str, path: str, indexes: Sequence[int]) -> list[bytes | None]:
         """What went wrong when elements were rolled back."""
@@ -258,6 +276,11 @@ def _fed(reply: Reply) -> Fed:
 
 def _ints(found: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(each) for each in found)
+
+
+def _dealt(found: Sequence[bytes]) -> tuple[tuple[int, ...], frozenset[int]]:
+    again = frozenset(int(each[:-1]) for each in found if each.endswith(b"a"))
+    return tuple(int(each.rstrip(b"a")) for each in found), again
 
 
 def _chunks(flat: Sequence[Any]) -> dict[int, bytes]:

@@ -128,7 +128,7 @@ class RunJournal:
         self._rousing: set[asyncio.Task[None]] = set()
         self._asked: set[int] = set()
         self._known_status: Status = "running"
-        self._known_fate: tuple[str, str, BaseException | None] | None = None
+        self._known_fate: tuple[str, str, BaseException | None, int] | None = None
 
     @property
     def trusted(self) -> bool:
@@ -250,9 +250,9 @@ class RunJournal:
             batch.served = self._served = checkpoint.served
             batch.weight += CHANGE
         fate = checkpoint.fate
-        if fate is not None and (fate.kind, fate.path, fate.error) != self._known_fate:
+        if fate is not None and (told := (fate.kind, fate.path, fate.error, len(fate.left))) != self._known_fate:
             batch.failure = self.codec.fate(fate)
-            self._known_fate = (fate.kind, fate.path, fate.error)
+            self._known_fate = told
             batch.weight += CHANGE + len(batch.failure)
         if checkpoint.gates is not self._known_gates and checkpoint.gates is not None:
             self._known_gates = checkpoint.gates

@@ -154,6 +154,35 @@ def run_id_for_key(reactor: str, key: str) -> str:
     return "k-" + hashlib.sha256(b"%d:%b:%b" % (len(name), name, key.encode())).hexdigest()[:30]
 
 
+def element_id(parent: str, path: str, index: int) -> str:
+    """The id of the run that an element of a map of another run is, or would be."""
+    return f"{parent}/{path}[{index}]"
+
+
+def element_of(run_id: str) -> tuple[str, str, int] | None:
+    """The run, the path of its map, and the index, of the element with an id; None for any other."""
+    parent, _, rest = run_id.rpartition("/")
+    path, _, index = rest.rpartition("[")
+    if not parent or not path or not index.endswith("]") or not index[:-1].isdecimal():
+        return None
+    return parent, path, int(index[:-1])
+
+
+FAN = "fan\n"
+"""What the rings for fan-outs begin with; no run's."""
+
+
+def fan_ring(run_id: str, path: str, nonce: str) -> str:
+    """What is rung for the elements of a map, in place of a run's id; each time another one."""
+    return f"{FAN}{nonce}\n{path}\n{run_id}"
+
+
+def fan_rung(ring: str) -> tuple[str, str]:
+    """The run and the path of its map that a ring is for."""
+    _, _, path, run_id = ring.split("\n", 3)
+    return run_id, path
+
+
 def run_id_for_unit(parent: str, created_ms: int, path: str, *, independent: bool) -> str:
     """The id of the run that the node at ``path`` of a run is dispatched as.
 

@@ -13,7 +13,7 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served asked due_ms queue rest durability recoveries gates"
+    "parent labels seq served asked due_ms queue rest durability recoveries gates element"
 ).split()
 CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest", "gates")
 _changeable = attrgetter(*CHANGEABLE)
@@ -59,6 +59,7 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         rest=text("rest"),
         durability=text("durability"),
         gates=scalars.get("gates", b""),
+        element=text("element"),
         **{blob: scalars.get(blob, b"") for blob in BLOBS},
     )
 
@@ -112,6 +113,8 @@ def new_scalars(new: NewRun, labels: str) -> dict[str, Value]:
         "state": new.state,
         "seq": new.seq,
         "gates": new.gates,
+        "element": new.element,
+        "failure": new.failure,
     }
     return {name: value for name, value in scalars.items() if value not in {"", b"", 0}}
 

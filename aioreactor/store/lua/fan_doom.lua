@@ -1,5 +1,5 @@
 --[[
-Nothing of a fan-out starts any more. With `cut`, sessions are told to cancel what is under way.
+Nothing of a fan-out starts any more. With `cut` (how: stop, rollback), sessions are told to cancel what is under way.
 
 Answers what is under way still: how many elements, and which of them are runs of their own. Repeatable.
 
@@ -8,6 +8,7 @@ args: path, why, cut, channel
 returns: DOOMED under_way runs | GONE
 events: publishes "cut" and the path on `channel`
 ]]
+--- @include "clock"
 --- @include "statuses"
 --- @include "fan"
 --- @include "fan_wake"
@@ -18,6 +19,7 @@ if redis.call('HEXISTS', fan, fan_field(path, 'window')) == 0 then
   return { 'GONE' }
 end
 redis.call('HSETNX', fan, fan_field(path, 'doomed'), why)
+redis.call('HSETNX', fan, fan_field(path, 'doomed_ms'), now_ms())
 local given, settled = fan_number(fan, path, 'given'), fan_number(fan, path, 'settled')
 if fan_is_over(fan, path, given, settled) then
   redis.call('HSETNX', fan, fan_field(path, 'over'), '1')
@@ -28,7 +30,7 @@ for i = 1, #all, 2 do
     runs[#runs + 1] = string.sub(all[i], #prefix + 1)
   end
 end
-if cut == '1' then
+if cut ~= '' and redis.call('HSETNX', fan, fan_field(path, 'cut'), cut) == 1 then
   redis.call('PUBLISH', channel, 'cut\n' .. path)
 end
 return { 'DOOMED', given - settled, runs }

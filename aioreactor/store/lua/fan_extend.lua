@@ -3,7 +3,7 @@ Keep a session's lease.
 
 keys: fan
 args: path, token, ttl_ms
-returns: OK doomed | LOST
+returns: OK cut | LOST
 ]]
 --- @include "clock"
 --- @include "fan"
@@ -14,4 +14,4 @@ if redis.call('HEXISTS', fan, fan_field(path, 'lease:' .. token)) == 0 then
   return { 'LOST' }
 end
 redis.call('HSET', fan, fan_field(path, 'lease:' .. token), now_ms() + ttl_ms)
-return { 'OK', fan_text(fan, path, 'doomed') }
+return { 'OK', fan_text(fan, path, 'cut') }

@@ -25,11 +25,15 @@ if redis.call('HEXISTS', fan, fan_field(path, 'window')) == 0 then
   return { 'GONE' }
 end
 local size, keep = fan_number(fan, path, 'chunk'), fan_number(fan, path, 'keep')
-local refused, counts = {}, { settled = 0 }
+local refused, counts, again = {}, { settled = 0 }, ' ' .. fan_text(fan, path, 'again')
 for i = 7, 4 + 3 * n + 2, 3 do
   local index, kind, record = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  if redis.call('HGET', busy, fan_field(path, index)) ~= token then
-    refused[#refused + 1] = index
+  local held = redis.call('HGET', busy, fan_field(path, index))
+  if held ~= token then
+    -- One that nobody has, and nobody is to have, was counted when this was sent before.
+    if held or string.find(again, ' ' .. index .. ' ', 1, true) then
+      refused[#refused + 1] = index
+    end
   else
     redis.call('HDEL', busy, fan_field(path, index))
     fan_note(fan, out, path, index, kind, record, counts)

@@ -21,10 +21,14 @@ if fan_text(fan, path, 'back') == '' then
   return { 'GONE' }
 end
 local refused, came, undone, bad = {}, 0, 0, {}
+local again = ' ' .. fan_text(fan, path, 'again')
 for i = 5, #ARGV, 3 do
   local index, record, report = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  if redis.call('HGET', busy, fan_field(path, index)) ~= token then
-    refused[#refused + 1] = index
+  local held = redis.call('HGET', busy, fan_field(path, index))
+  if held ~= token then
+    if held or string.find(again, ' ' .. index .. ' ', 1, true) then
+      refused[#refused + 1] = index
+    end
   else
     redis.call('HDEL', busy, fan_field(path, index))
     came = came + 1

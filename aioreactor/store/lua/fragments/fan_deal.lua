@@ -1,5 +1,5 @@
 -- Deals elements to a session: up to `wanted` of those that were given back, then new ones while the window has room.
--- Gives their indexes, how many more there are for others, and whether the source is to be read on.
+-- Gives their indexes, those that were given back with an "a" behind them; how many more there are for others, and whether the source is to be read on.
 local function fan_deal(fan, busy, path, token, wanted)
   local names = { 'given', 'settled', 'fed', 'window', 'doomed', 'again', 'end', 'low', 'back' }
   for i, name in ipairs(names) do
@@ -21,6 +21,7 @@ local function fan_deal(fan, busy, path, token, wanted)
   if #dealt > 0 then
     redis.call('HSET', fan, path .. '\nagain', #left > 0 and table.concat(left, ' ') .. ' ' or '')
   end
+  local again = #dealt
   local room = doomed and 0 or math.max(math.min(fed - given, window - (given - settled)), 0)
   local fresh = math.min(room, wanted - #dealt)
   for index = given, given + fresh - 1 do
@@ -42,6 +43,9 @@ local function fan_deal(fan, busy, path, token, wanted)
   if is_low then
     redis.call('HSET', fan, path .. '\nlow', '1')
   end
+  for i = 1, again do
+    dealt[i] = dealt[i] .. 'a'
+  end
   return dealt, room - fresh + #left, doomed, is_low
 end
 
@@ -49,7 +53,7 @@ end
 local function fan_items(fan, path, size, indexes)
   local asked, names = {}, {}
   for _, index in ipairs(indexes) do
-    local chunk = math.floor(tonumber(index) / size)
+    local chunk = math.floor(tonumber(string.match(index, '%d+')) / size)
     if not asked[chunk] then
       asked[chunk] = true
       names[#names + 1] = chunk
