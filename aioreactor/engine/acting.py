@@ -9,7 +9,8 @@ from aioreactor.engine.cancelling import Cancellable
 from aioreactor.engine.limiter import Ready, admit, release
 from aioreactor.engine.ports import Environment, Journal
 from aioreactor.engine.scope import MapRun, Scope
-from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
+from aioreactor.engine.state import Readies
+from aioreactor.engine.state_effects import RollBack, Stopped, Wake
 from aioreactor.plan.model import Plan
 
 
