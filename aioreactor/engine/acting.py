@@ -20,7 +20,7 @@ class Acting(Cancellable):
     __slots__ = ("_outbox", "_unstarted")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
-        super().__init__(environment, plan, run_id, journal)
+        Cancellable.__init__(self, environment, plan, run_id, journal)
         self._outbox: list[tuple[MapRun, int]] = []
         self._unstarted = 0
         """How many tasks wait for their first turn."""
