@@ -4,13 +4,14 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from aioreactor import runtime as _runtime
-from aioreactor.definition.composite import after, async_reactor, before, compose, interrupt, map_each, timer
+from aioreactor.definition.composite import after, async_reactor, before, compose, map_each
 from aioreactor.definition.markers import Default, Page, Resource, Value
 from aioreactor.definition.policies import FanOut, Retry
 from aioreactor.definition.ports import seams as _seams
 from aioreactor.definition.primitives import Lock, OrderedLock, Period, RateLimit, Semaphore
 from aioreactor.definition.reactor import Reactor
 from aioreactor.definition.steps import Step, async_step, step
+from aioreactor.definition.waits import interrupt, timer
 from aioreactor.definition.wiring import from_input, result, value
 from aioreactor.engine.context import Context
 from aioreactor.engine.hooks import Middleware

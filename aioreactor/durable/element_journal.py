@@ -15,7 +15,7 @@ from aioreactor.engine.ports import Checkpoint, JournalFailed
 from aioreactor.engine.rollback_order import next_action
 from aioreactor.engine.scope import MapRun, NodeStatus
 from aioreactor.engine.snapshot import image_of
-from aioreactor.engine.state import WHOLE
+from aioreactor.engine.state_changes import WHOLE
 from aioreactor.results import Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.errors import StoreError

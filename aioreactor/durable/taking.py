@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
@@ -264,36 +265,38 @@ class Taking(Elements):
             None if row.place is not None else self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
         )
         execution.outer_results = outer
-        execution.state.notes.update(opened.notes)
-        execution.state.gates = opened.gates
-        if guard is not None:
-            execution.state.gates = {"holds": guard.to_data()}
-            guard.enter(execution, execution.state.root, execution.base)
-        if row.deadline_ms is not None:
-            execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
-        execution.state.root.view = view = view_of(plan, inputs, self._resources(plan))
+        self._fill(execution, row, opened, guard)
         if fate is None and opened.fate is None:
             self._hand_over(execution, record, plan, codec)
         if cancelled is not None:
             execution.note_cancel(cancelled)
         if row.run_id in self._handing_back:
             execution.lose(HandedBack(f"run {row.run_id} is handed back"))
-        fresh = claim.fence == 1 or opened.is_fresh  # nobody has executed it before
-        if fresh and fate is None and not opened.images:
-            execution.state.adopt_trace(opened.entries)
-            return await self._settled(
-                row, await self._executing(claim, journal, row.queue, execution.run(view, inputs))
-            )
-        fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
-        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
-        resuming = execution.resume(inputs, restore, back=fate is not None or doom is not None)
-        return await self._settled(row, await self._executing(claim, journal, row.queue, resuming))
+        if fate is None and _is_fresh(claim, opened):
+            work = _begun(execution, opened)
+        else:
+            fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
+            restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
+            work = execution.resume(inputs, restore, back=fate is not None or doom is not None)
+        return await self._settled(row, await self._executing(claim, journal, row.queue, work))
 
     async def _settled(self, row: RunRow, outcome: Outcome[Any]) -> Outcome[Any]:
         """An element that has ended is counted by its map; what of that is lost is done by who looks at the map."""
         if row.place is not None and outcome.status in TERMINAL:
             await self.settle_run(row.run_id)
         return outcome
+
+    def _fill(self, execution: Execution, row: RunRow, opened: Opened, guard: Guard | None) -> None:
+        """What is kept of a run beside its nodes."""
+        state = execution.state
+        state.notes.update(opened.notes)
+        state.gates = opened.gates
+        if guard is not None:
+            state.gates = {"holds": guard.to_data()}
+            guard.enter(execution, state.root, execution.base)
+        if row.deadline_ms is not None:
+            state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
+        state.root.view = view_of(opened.plan, opened.inputs, self._resources(opened.plan))
 
     def _hand_over(self, execution: Execution, record: StoredRun, plan: Plan, codec: PlanCodec) -> None:
         """What others want of the run and nobody has done: the first thing that is done, with a cancel before all."""
@@ -341,6 +344,16 @@ async def _let_go(guard: Guard | None) -> None:
     """
     for holding in guard.forget() if guard is not None else ():
         await holding.release("halt")
+
+
+def _is_fresh(claim: Claim, opened: Opened) -> bool:
+    """Whether nobody has executed the run before."""
+    return (claim.fence == 1 or opened.is_fresh) and not opened.images
+
+
+def _begun(execution: Execution, opened: Opened) -> Coroutine[Any, Any, Outcome[Any]]:
+    execution.state.adopt_trace(opened.entries)
+    return execution.run(execution.state.root.view, opened.inputs)
 
 
 def _note_code(journal: RunJournal, plan: Plan, row: RunRow) -> None:

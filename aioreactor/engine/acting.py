@@ -9,7 +9,8 @@ from aioreactor.engine.cancelling import Cancellable
 from aioreactor.engine.limiter import Ready, admit, release
 from aioreactor.engine.ports import Environment, Journal
 from aioreactor.engine.scope import MapRun, Scope
-from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
+from aioreactor.engine.state import Readies
+from aioreactor.engine.state_effects import RollBack, Stopped, Wake
 from aioreactor.plan.model import Plan
 
 
@@ -19,7 +20,7 @@ class Acting(Cancellable):
     __slots__ = ("_outbox", "_unstarted")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
-        super().__init__(environment, plan, run_id, journal)
+        Cancellable.__init__(self, environment, plan, run_id, journal)
         self._outbox: list[tuple[MapRun, int]] = []
         self._unstarted = 0
         """How many tasks wait for their first turn."""

@@ -34,7 +34,7 @@ class Cancellable(Stoppable):
     __slots__ = ("_host_baseline", "interrupted", "resting", "rollback_limit", "rollback_scopes")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
-        super().__init__(environment, plan, run_id, journal)
+        Stoppable.__init__(self, environment, plan, run_id, journal)
         self._host_baseline = 0
         self.interrupted: BaseException | None = None
         self.resting: Leaving | None = None

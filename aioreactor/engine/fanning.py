@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aioreactor.engine")
 IN_MEMORY = 10_000
-"""Results of so many elements are loaded before a step gets them; more are read from the store as they are asked for."""
+"""Results of so many elements are loaded before a step gets them; more are read from the store when asked for."""
 PAUSE = 1.0
 """Seconds after which is looked again when nothing can be heard."""
 

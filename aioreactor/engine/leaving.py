@@ -55,7 +55,7 @@ class Leavable(Waiting):
     __slots__ = ("_bounded", "_gated", "_held", "awaits_trigger", "may_park", "park_after", "park_timers_after")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
-        super().__init__(environment, plan, run_id, journal)
+        Waiting.__init__(self, environment, plan, run_id, journal)
         self._bounded = False
         """Whether anything in the plan waits for a slot."""
         self._gated = False

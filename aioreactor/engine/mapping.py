@@ -13,7 +13,8 @@ from anyio import CancelScope
 from aioreactor.definition.markers import Page
 from aioreactor.engine import guarding, guarding_nested, reporting
 from aioreactor.engine.arguments import FATAL, Frame, resolve, split, value_of
-from aioreactor.engine.attempt import Later, ended, keep, unawaited
+from aioreactor.engine.attempt import Later, ended, keep
+from aioreactor.engine.bodies import unawaited
 from aioreactor.engine.drive import in_thread, run_in
 from aioreactor.engine.nesting import REFUSALS, adopt, child_inputs
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine import reporting
 from aioreactor.engine.arguments import Frame, resolve, validated, view_of
-from aioreactor.engine.attempt import prepared_of
 from aioreactor.engine.nesting import adopt
 from aioreactor.engine.orders import Cancel
 from aioreactor.engine.ports import Fate
+from aioreactor.engine.preparing import prepared_of
 from aioreactor.engine.scope import Failed, FanRun, NodeStatus, Scope
 from aioreactor.engine.snapshot import Codec, Image, Restorer
 from aioreactor.engine.state import Readies

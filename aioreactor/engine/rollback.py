@@ -13,8 +13,9 @@ from anyio import CancelScope
 
 from aioreactor.engine import covering, events, fan_rollback
 from aioreactor.engine.arguments import Frame, resolve, split
-from aioreactor.engine.attempt import instance_of, unawaited
+from aioreactor.engine.bodies import unawaited
 from aioreactor.engine.drive import EngineClosed, in_thread, run_in
+from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.reporting import text_of
 from aioreactor.engine.rollback_order import Action, done, next_action
 from aioreactor.engine.scope import FanRun, MapRun, Scope

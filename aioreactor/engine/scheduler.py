@@ -54,7 +54,7 @@ class Execution(Acting):
     __slots__ = ("began_at", "doom", "parted", "refused", "resumed", "unadmitted")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
-        super().__init__(environment, plan, run_id, journal)
+        Acting.__init__(self, environment, plan, run_id, journal)
         self.began_at = self.clock.monotonic()
         self.doom: AioreactorError | None = None
         """The run was taken up to be failed with this: what may have started before counts as cut off."""

@@ -22,7 +22,9 @@ from typing import Any, Protocol
 
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.scope import Failed, FanRun, MapRun, NodeStatus, Opening, Parked, Scope
-from aioreactor.engine.state import CRASHED, WHOLE, RollBack, RunState
+from aioreactor.engine.state import CRASHED, RunState
+from aioreactor.engine.state_changes import WHOLE
+from aioreactor.engine.state_effects import RollBack
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.results import Skipped, Success

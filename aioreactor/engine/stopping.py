@@ -24,7 +24,7 @@ class Stoppable(Leavable):
     __slots__ = ("_engine_cut", "_settling", "bodies", "cancelled", "cut_reason", "cutting")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
-        super().__init__(environment, plan, run_id, journal)
+        Leavable.__init__(self, environment, plan, run_id, journal)
         self.bodies: dict[CancelScope, Scope] = {}
         self.cutting: dict[CancelScope, str] = {}
         self.cancelled: asyncio.CancelledError | None = None

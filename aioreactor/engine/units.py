@@ -21,9 +21,10 @@ from anyio import CancelScope
 
 from aioreactor.engine import events
 from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, validated, view_of
-from aioreactor.engine.attempt import Later, ended, instance_of, keep
+from aioreactor.engine.attempt import Later, ended, keep
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.ports import JournalFailed
+from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.scope import MapRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
 from aioreactor.errors import (

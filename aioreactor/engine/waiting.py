@@ -45,7 +45,7 @@ class Waiting(Services):
     )
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
-        super().__init__(environment, plan, run_id, journal)
+        Services.__init__(self, environment, plan, run_id, journal)
         self.waits: dict[CancelScope, Scope] = {}
         """Steps that wait at their gates."""
         self._sleepers: dict[asyncio.Future[None], tuple[Later, float]] = {}

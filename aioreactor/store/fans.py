@@ -1,10 +1,10 @@
 """Fan-outs in Redis: what is to be done for each element, who does it, and what came of it.
 
 Overview. A fan-out belongs to one run and lives in its slot, in three keys: scalars and items, who has which element,
-and what the elements came to. Its run opens it and feeds it with items. Workers open **sessions**: a token with a lease,
-under which the store deals elements, never more than the window at a time. A session says what its elements came to,
-and gets others in their place, in one script; so each element is counted once, whoever says so and how often, and the
-script that counts the last one wakes the run.
+and what the elements came to. Its run opens it and feeds it with items. Workers open **sessions**: a token with a
+lease, under which the store deals elements, never more than the window at a time. A session says what its elements came
+to, and gets others in their place, in one script; so each element is counted once, whoever says so and how often, and
+the script that counts the last one wakes the run.
 
 Who stands for an element is decided as for a run: a session whose lease is past has its elements dealt again, and what
 it says of them later is refused. An element that has to outlive its session (it waits, it failed, it has several steps)
@@ -30,8 +30,8 @@ RUN = "@"
 """Stands for the session of an element that is a run of its own."""
 
 _SCALARS = (
-    "total fed given settled ok failed skipped halted cut doomed doomed_ms halt failures over end cursor window chunk keep back "
-    "back_over undone bad came_back taken_back began_ms"
+    "total fed given settled ok failed skipped halted cut doomed doomed_ms halt failures over end cursor window chunk "
+    "keep back back_over undone bad came_back taken_back began_ms"
 ).split()
 
 
@@ -190,7 +190,10 @@ class FanStore:
         return int((await self._run("fan_leave", [fan, busy], [path, token])).values[0])
 
     async def doom(self, run_id: str, path: str, why: str, *, cut: str = "") -> tuple[int, tuple[int, ...]]:
-        """Nothing new starts; ``cut`` says how what is under way is cancelled. Gives how many elements are under way, and those that are runs of their own."""
+        """Nothing new starts; ``cut`` says how what is under way is cancelled.
+
+        Gives how many elements are under way, and those that are runs of their own.
+        """
         fan, _, busy = self._space.fan(run_id)
         reply = await self._run("fan_doom", [fan, busy], [path, why, cut, self._space.fan_channel(run_id)])
         return (0, ()) if reply.word == "GONE" else (reply.values[0], _ints(reply.values[1]))
