@@ -92,6 +92,7 @@ LIBRARY = [
     library.OwnershipLost("r", "w"),
     library.StoreRequired("x", ["a"]),
     library.NotAvailable("x", ["a"]),
+    library.ResultsNotLoaded(12),
     library.RunNotFound("r"),
     library.NotResumable("r", "failed", "w"),
     library.AlreadyResumed("r", "s"),
