@@ -56,6 +56,7 @@ from aioreactor.handles import RunHandle
 from aioreactor.map_results import MapResults
 from aioreactor.plan.compile import compile_plan as _compile_plan
 from aioreactor.plan.model import Plan
+from aioreactor.progress import MapProgress, Progress, StepReport
 from aioreactor.redaction import Redact
 from aioreactor.results import (
     Dispatched,
@@ -113,6 +114,7 @@ __all__ = [
     "Location",
     "Lock",
     "LockUnavailable",
+    "MapProgress",
     "MapResults",
     "Middleware",
     "NoValue",
@@ -129,6 +131,7 @@ __all__ = [
     "Period",
     "Plan",
     "PlanChanged",
+    "Progress",
     "RateLimit",
     "RateLimited",
     "Reactor",
@@ -151,6 +154,7 @@ __all__ = [
     "Step",
     "StepCancelled",
     "StepError",
+    "StepReport",
     "StepTimeout",
     "StoreRequired",
     "Success",
