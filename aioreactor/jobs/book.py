@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from aioreactor.jobs.schedules import ON_TIME_MS
 from aioreactor.store.calls import Value
 from aioreactor.store.client import StoreClient
 from aioreactor.store.keys import KeySpace
-from aioreactor.store.scripts import ScriptLibrary
+from aioreactor.store.scripts import Script, ScriptLibrary
 
 HOLD_MS = 15_000
 """For so long after its last sign of life a worker that died keeps the ticks that it was dealing with."""
 
 KEEP_MS = 90 * 86_400_000
 """For so long what is known of a schedule outlives the last worker that had it. Later, it is a new one."""
-
-_scripts = ScriptLibrary("aioreactor.jobs", shared=[ScriptLibrary("aioreactor.store")])
 
 
 class Seen(NamedTuple):
@@ -43,6 +42,9 @@ class ScheduleBook:
     def __init__(self, client: StoreClient, space: KeySpace) -> None:
         self._client = client
         self._space = space
+        self._scripts: Mapping[str, Script] = ScriptLibrary(
+            "aioreactor.jobs", shared=[ScriptLibrary("aioreactor.store")]
+        )
 
     async def claim(self, key: str, spec: str, token: str, tick_ms: int) -> Seen:
         """Take what is due of a schedule, if ``tick_ms`` is; with 0 only look. A new one has nothing due before now.
@@ -59,7 +61,8 @@ class ScheduleBook:
         Cancellation: it was taken, or not; then others have to wait for a moment.
         """
         args: list[Value] = [spec, tick_ms, token, HOLD_MS, ON_TIME_MS, KEEP_MS]
-        reply = await self._client.run(_scripts["schedule_claim"], [self._space.schedule(key)], args, replicate=True)
+        keys = [self._space.schedule(key)]
+        reply = await self._client.run(self._scripts["schedule_claim"], keys, args, replicate=True)
         now_ms, last_ms, rest = reply.values
         if reply.word == "MINE":
             return Seen(True, now_ms, last_ms, rest.decode())
@@ -74,5 +77,6 @@ class ScheduleBook:
         Cancellation: it was noted, or not.
         """
         args: list[Value] = [token, dealt_ms, run_id, 0 if ends else HOLD_MS]
-        reply = await self._client.run(_scripts["schedule_settle"], [self._space.schedule(key)], args, replicate=True)
+        keys = [self._space.schedule(key)]
+        reply = await self._client.run(self._scripts["schedule_settle"], keys, args, replicate=True)
         return reply.word == "OK"

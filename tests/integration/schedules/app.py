@@ -1,0 +1,29 @@
+"""A user's module: ``aioreactor worker`` finds its schedule."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+from redis.asyncio import Redis
+
+from aioreactor import Reactor, schedule, step
+
+LIST = f"{os.environ.get('AIOREACTOR_KEY_PREFIX', 'app')}-beats"
+
+
+class Beat(Reactor[str], name="tests.schedules.Beat"):
+    at: float
+
+    @step
+    async def beat(self, at: float) -> str:
+        async with Redis.from_url(os.environ["AIOREACTOR_REDIS_URL"]) as redis:
+            await redis.rpush(LIST, f"{at:.0f} {os.getpid()}")
+        return "beaten"
+
+
+def inputs(tick: datetime) -> dict[str, float]:
+    return {"at": tick.timestamp()}
+
+
+beats = schedule(Beat, cron="* * * * * *", key="beats", inputs=inputs)
