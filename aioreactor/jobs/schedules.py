@@ -66,6 +66,15 @@ class Schedule:
     def __repr__(self) -> str:
         return f"<Schedule {self.key!r} {self.ticks}>"
 
+    def upcoming(self, count: int = 1, after: datetime | None = None) -> list[datetime]:
+        """The next ticks after a moment (with its time zone; else now), in the zone of the schedule."""
+        at_ms = int((datetime.now(UTC) if after is None else after).timestamp() * 1000)
+        found: list[datetime] = []
+        while len(found) < count and (tick := self.ticks.after(at_ms)) is not None:
+            found.append(self.ticks.local(tick))
+            at_ms = tick
+        return found
+
     def check(self) -> None:
         """Whatever can be known before the first tick.
 

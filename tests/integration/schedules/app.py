@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -17,7 +18,8 @@ class Beat(Reactor[str], name="tests.schedules.Beat"):
 
     @step
     async def beat(self, at: float) -> str:
-        async with Redis.from_url(os.environ["AIOREACTOR_REDIS_URL"]) as redis:
+        redis: Any = Redis.from_url(os.environ["AIOREACTOR_REDIS_URL"])
+        async with redis:
             await redis.rpush(LIST, f"{at:.0f} {os.getpid()}")
         return "beaten"
 

@@ -101,7 +101,7 @@ class Era:
 
     async def set(self, moment: datetime | float) -> None:
         """It is so late now; nobody is told."""
-        self.at = moment if isinstance(moment, float) else moment.timestamp()
+        self.at = moment.timestamp() if isinstance(moment, datetime) else moment
         await self.do("SET", f"{self.prefix}-now", int(self.at * 1000))
 
     async def advance(self, seconds: float) -> None:

@@ -92,6 +92,14 @@ def test_a_reactor_that_no_worker_finds_is_refused(monkeypatch: pytest.MonkeyPat
         schedule(Local, cron="@daily")
 
 
+def test_the_next_ticks_are_shown_in_its_zone() -> None:
+    nightly = schedule(Report, cron="30 2 * * *", tz="Europe/Madrid")
+    shown = [each.isoformat() for each in nightly.upcoming(2, after=datetime(2026, 3, 28, 12, tzinfo=UTC))]
+    assert shown == ["2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"]
+    [following] = nightly.upcoming()
+    assert 0 < (following - datetime.now(UTC)).total_seconds() <= 90_000
+
+
 async def test_inputs_are_those_given_or_made_for_the_tick() -> None:
     tick = ms(datetime(2026, 7, 1, 1))
     fixed = schedule(Report, cron="@daily", inputs={"day": 3})
