@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -122,7 +122,9 @@ def _is_shown(moment: datetime) -> bool:
     return moment.astimezone(UTC).astimezone(moment.tzinfo).replace(tzinfo=None) == moment.replace(tzinfo=None)
 
 
-def _zone(name: str) -> ZoneInfo:
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC  # also where there is no time zone database
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""A user's module: ``aioreactor worker`` finds its schedule."""
+"""A user's module: ``aioreactor worker`` finds its schedule, and ``arq …WorkerSettings`` is given it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from aioreactor import Reactor, schedule, step
+from aioreactor import Reactor, schedule, step, worker_settings
 
 LIST = f"{os.environ.get('AIOREACTOR_KEY_PREFIX', 'app')}-beats"
 
@@ -29,3 +29,4 @@ def inputs(tick: datetime) -> dict[str, float]:
 
 
 beats = schedule(Beat, cron="* * * * * *", key="beats", inputs=inputs)
+WorkerSettings = worker_settings(schedules=[beats])

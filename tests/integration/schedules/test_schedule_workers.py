@@ -37,9 +37,9 @@ async def start(era: Era) -> AsyncIterator[Start]:
         "AIOREACTOR_QUEUE": settings.queue or "",
     }
 
-    async def start_worker(*more: str) -> Process:
+    async def start_worker(*more: str, command: tuple[str, ...] = ("aioreactor", "worker", APP)) -> Process:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "aioreactor", "worker", APP, *more),
+            *(sys.executable, "-m", *command, *more),
             cwd=ROOT,
             env={**os.environ, **given},
             stdin=asyncio.subprocess.DEVNULL,
@@ -128,6 +128,15 @@ async def test_a_worker_may_be_told_to_begin_none(start: Start, beats: Beats) ->
     assert {pid for _, pid in beats.seen} <= {passive.pid, beginning.pid}
     logs = [await ended(each) for each in (beginning, passive)]
     assert [(BEGINS in log, "schedule_started" in log) for log in logs] == [(True, True), (False, False)]
+
+
+async def test_plain_arq_workers_begin_runs_too(start: Start, beats: Beats) -> None:
+    workers = [await start(command=("arq", f"{APP}.WorkerSettings")) for _ in range(2)]
+    await beats.more(3)
+    for worker in workers:
+        await ended(worker)
+    await beats.rest()
+    assert len(set(beats.seconds)) == len(beats.seconds) >= 3
 
 
 async def test_with_burst_nothing_is_begun(start: Start) -> None:
