@@ -87,7 +87,7 @@ async def follow(request: Request) -> Response:
     """Each event's id is its place in the trace; a client that has lost its connection says which one it saw last."""
     run_id, seen = _id(request), request.headers.get("Last-Event-ID", "")
     await Checkout.runs.find(run_id)
-    return EventSourceResponse(_told(run_id, int(seen) if seen.isdecimal() else -1))
+    return EventSourceResponse(_told(run_id, int(seen) if seen.isdecimal() and len(seen) < 10 else -1))
 
 
 async def _told(run_id: str, seen: int) -> AsyncIterator[dict[str, str]]:
