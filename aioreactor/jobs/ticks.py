@@ -28,7 +28,7 @@ NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_MINUTE = timedelta(minutes=1)
+_SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 class Ticks:
@@ -70,8 +70,7 @@ class Ticks:
 
     def newest(self, after_ms: int, until_ms: int, limit: int | None = None) -> list[int]:
         """The ticks after one moment up to another, in order; the last ``limit`` of them."""
-        # One ms later, since where the search begins is left out.
-        backwards = (tick for tick in self._from(until_ms + 1, back=True) if tick <= until_ms)
+        backwards = (tick for tick in self._from(until_ms, back=True) if tick <= until_ms)
         found = list(islice(takewhile(lambda tick: tick > after_ms, backwards), limit))
         return found[::-1]
 
@@ -97,7 +96,9 @@ class Ticks:
         offsets = [local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1)]
         # Within what comes twice, as long as that is; else nothing.
         margin = offsets[0] - offsets[1]
-        return local.replace(tzinfo=None) + (margin if back else -margin)
+        reading = local.replace(tzinfo=None, microsecond=0)
+        # The library leaves out where it begins; what is due at this very second is wanted back, and not forth.
+        return reading + margin + _SECOND if back else reading - margin
 
     def _moments(self, reading: datetime) -> Sequence[int]:
         """When something that is to happen at this reading of the clock on the wall does."""

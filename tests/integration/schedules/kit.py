@@ -52,8 +52,10 @@ class Start(Beginner):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.halted, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.asked: list[str] = []
 
     async def start(self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+        self.asked.append(options["run_id"])
         if self.halts == "before":
             await self._halt()
         is_new = await super().start(reactor, inputs, options)
@@ -149,9 +151,13 @@ class Era:
         ticker.start()
         return ticker
 
-    async def halted(self, ticker: Ticker) -> Start:
+    def starts(self, ticker: Ticker) -> Start:
         start = ticker._scheduling.starts
         assert isinstance(start, Start)
+        return start
+
+    async def halted(self, ticker: Ticker) -> Start:
+        start = self.starts(ticker)
         async with asyncio.timeout(PATIENCE):
             await start.halted.wait()
         return start

@@ -34,9 +34,10 @@ def every(cron: str, **options: Any) -> Schedule:
 async def test_each_tick_begins_one_run_whatever_the_number_of_workers(
     era: Era, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for _ in range(5):
-        era.ticker(every("* * * * *"))
+    tickers = [era.ticker(every("* * * * *")) for _ in range(5)]
     await era.advance(5 * 60)
+    # The others do not even try.
+    assert sum(len(era.starts(ticker).asked) for ticker in tickers) == 5
     assert await era.ticks("report") == [f"28T12:0{minute}" for minute in range(1, 6)]
     begun = Counter(record.run_id for record in said(caplog, "schedule_started"))  # type: ignore[attr-defined]
     assert begun == {f"schedule:report@2026-03-28T12:0{minute}:00Z": 1 for minute in range(1, 6)}
@@ -289,6 +290,28 @@ async def test_one_that_sleeps_and_goes_on_when_another_has_begun_the_run(
     assert after is not None
     assert (after.row.ver, after.row.created_ms) == (before.row.ver, before.row.created_ms)
     assert len(said(caplog, "schedule_started")) == 2
+
+
+async def test_one_that_wakes_up_among_ticks_that_others_have_made_up_for_stops(era: Era) -> None:
+    era.ticker(every("*/30 * * * *", missed="all"))
+    await era.advance(30)
+    await era.end()
+    await era.set(datetime(2026, 3, 28, 14, 17, tzinfo=UTC))
+    sleeper = era.ticker(every("*/30 * * * *", missed="all"), halts="before")
+    advancing = asyncio.ensure_future(era.advance(0.1))
+    start = await era.halted(sleeper)
+    era.tickers.remove(sleeper)
+    await advancing
+    await era.set(era.at + 16)
+    other = era.ticker(every("*/30 * * * *", missed="all"))
+    await era.advance(1)
+    everything = ["28T12:30", "28T13:00", "28T13:30", "28T14:00"]
+    assert await era.ticks("report") == everything
+    start.goes_on.set()
+    era.tickers.append(sleeper)
+    await era.advance(60)
+    assert [len(era.starts(each).asked) for each in (sleeper, other)] == [1, 4]
+    assert await era.ticks("report") == everything
 
 
 async def test_one_that_ends_brings_to_its_end_what_it_has_begun(era: Era) -> None:
