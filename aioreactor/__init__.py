@@ -1,6 +1,7 @@
 """aioreactor: an asyncio-native workflow engine for business transactions that span several systems."""
 
 import importlib as _importlib
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from aioreactor import runtime as _runtime
@@ -74,6 +75,9 @@ from aioreactor.runtime import Runtime, configure, current_runtime, lifespan
 from aioreactor.settings import Settings
 from aioreactor.trace import Trace, TraceEntry
 
+if TYPE_CHECKING:
+    from aioreactor.jobs.schedules import schedule
+
 _seams.compile = _compile_plan
 _seams.launcher = _runtime.current_runtime
 
@@ -90,6 +94,10 @@ def __getattr__(name: str) -> _Any:
         from aioreactor import workers
 
         return getattr(workers, name)
+    if name == "schedule":
+        from aioreactor.jobs import schedules
+
+        return schedules.schedule
     raise AttributeError(f"module 'aioreactor' has no attribute {name!r}")
 
 
@@ -179,6 +187,7 @@ __all__ = [
     "map_each",
     "result",
     "runs",
+    "schedule",
     "skip",
     "step",
     "succeed",

@@ -31,7 +31,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Running": (
         "Runtime", "Settings", "configure", "current_runtime", "lifespan", "RunHandle", "runs", "RunPage", "sweep", "Value",
-        "Progress", "MapProgress", "StepReport",
+        "schedule", "Progress", "MapProgress", "StepReport",
     ),
     "Observing": ("Middleware",),
     "Coordination": ("Lock", "Semaphore", "RateLimit", "Period", "OrderedLock"),

@@ -20,7 +20,9 @@ from aioreactor.jobs import payload
 from aioreactor.jobs.host import Host
 from aioreactor.jobs.ports import Backing, Hook, OpensBacking
 from aioreactor.jobs.queue import JobQueue
+from aioreactor.jobs.schedules import Schedule
 from aioreactor.jobs.sweeper import LIMIT, sweep_up
+from aioreactor.jobs.ticker import Ticker
 
 JOB_TIMEOUT = 30
 """Seconds. A delivery takes milliseconds; with arq's ten seconds more, this is when a killed worker's comes again."""
@@ -50,6 +52,7 @@ class WorkerService:
         shutdown_grace: Seconds for what runs when the worker is told to end.
         sweep_interval: Seconds between sweeps, over all workers of the queue; None leaves them to others.
         sweep_limit: Runs per batch of a sweep.
+        schedules: Whose runs it begins.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class WorkerService:
         shutdown_grace: float = 10.0,
         sweep_interval: float | None = 10.0,
         sweep_limit: int = LIMIT,
+        schedules: Sequence[Schedule] = (),
     ) -> None:
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency is to be at least 1, not {max_concurrency}")
@@ -69,11 +73,13 @@ class WorkerService:
         self.shutdown_grace = shutdown_grace
         self.sweep_interval = sweep_interval
         self.sweep_limit = sweep_limit
+        self.schedules = schedules
         self.host: Host | None = None
         self.ended = False
         self._given = backing
         self._opened: AbstractAsyncContextManager[Backing] | None = None
         self._backing: Backing | None = None
+        self._ticker: Ticker | None = None
         self._starting = asyncio.Lock()
 
     # ------------------------------------------------------------------ what arq gets
@@ -105,7 +111,10 @@ class WorkerService:
         Cancellation: what runs is cancelled and hands itself back, but is not rung again.
         """
         host, self.ended = self.host, True
+        ticker, self._ticker = self._ticker, None
         try:
+            if ticker is not None:
+                await ticker.aclose()
             if host is not None:
                 await self._hand_back(host)
         except Exception:
@@ -189,7 +198,15 @@ class WorkerService:
                     _log.exception("this worker cannot carry runs on yet; it tries again with the next delivery")
                 else:
                     self.host = Host(self._backing.carrier, max_concurrency=self.max_concurrency)
+                    self._tick(self._backing)
         return self.host
+
+    def _tick(self, backing: Backing) -> None:
+        if self.schedules and backing.scheduling is None:
+            _log.error("what stands behind this worker begins no runs: %d schedules do not tick", len(self.schedules))
+        elif self.schedules and backing.scheduling is not None:
+            self._ticker = Ticker(self.schedules, backing.scheduling, self.queue.queue_name)
+            self._ticker.start()
 
     async def _open(self, ctx: dict[Any, Any]) -> Backing:
         if isinstance(self._given, Backing):

@@ -101,6 +101,10 @@ class KeySpace:
         """Which interrupt of which run of a reactor waits for this correlation id."""
         return f"{self._index}correlation:{_encode_label(reactor)}:{quote(correlation_id, safe='')}"
 
+    def schedule(self, key: str) -> str:
+        """Hash of what is known of a schedule; its slot is no run's, whose ids have no colon there."""
+        return f"{self.prefix}:{{:schedule:{quote(key, safe='')}}}"
+
 
 ALL = "all"
 TOP = "top"
