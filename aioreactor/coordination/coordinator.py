@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from aioreactor.coordination import alone, orders, reports, slots
+from aioreactor.coordination import alone, orders, reports, slots, watching
 from aioreactor.coordination.alone import Entered
+from aioreactor.coordination.cycles import Cycle, Wait
 from aioreactor.coordination.desk import Audience, Desk, Observer
 from aioreactor.coordination.gates import Gates, Terms, Wanted
 from aioreactor.coordination.holds import Holds
@@ -153,6 +154,22 @@ class Coordinator(Audience):
             found: SlotKind = "lock" if kind == "lock" else "semaphore"
             desk.inbox.forget(token)
             await slots.give_back(desk, Slot(found, key, 1, 1, False, "warn"), token)
+
+    async def find_cycle(self, tickets: Mapping[str, str]) -> Cycle | None:
+        """The ring of waits that one of the places in line of a `Parking` is part of.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: nothing happens.
+        """
+        for name, token in tickets.items():
+            kind, _, key = name.partition(":")
+            wait = Wait(token, "lock" if kind == "lock" else "semaphore", key)
+            cycle = await watching.find_cycle(self.desk(), wait)
+            if cycle is not None:
+                return cycle
+        return None
 
     # ------------------------------------------------------------------ for operators
 

@@ -46,6 +46,7 @@ class Terms:
         admitted: It passed those that spend something before (rate limit, period); they are left out.
         on_lost: Called in the loop, once for each hold that is lost.
         parking: How to be called when a lock, semaphore or turn that was refused is there.
+        undoing: It is part of a rollback, which does not fail for a ring of waits.
     """
 
     scope: Scope
@@ -54,6 +55,7 @@ class Terms:
     admitted: bool = False
     on_lost: Callable[[LeaseLost], None] | None = None
     parking: Parking | None = None
+    undoing: bool = False
 
     def wait_of(self, primitive: Any) -> float:
         """Seconds to wait for this one."""
@@ -143,6 +145,7 @@ class Gates:
             label=terms.label,
             on_lost=terms.on_lost,
             parking=terms.parking,
+            bound="undoing" if terms.undoing else "doing",
         )
 
     async def _turn(self, primitive: OrderedLock, each: Wanted, terms: Terms) -> Turn:

@@ -108,6 +108,7 @@ class Gatekeeper:
             admitted=asking.admitted,
             on_lost=asking.on_lost,
             parking=parking,
+            undoing=asking.undoing,
         )
 
     async def adopt(self, data: Mapping[str, Any], asking: Asking) -> tuple[Holds, frozenset[str]]:
@@ -169,7 +170,7 @@ class Gatekeeper:
 def _comes_back(error: BaseException) -> bool:
     if isinstance(error, OutOfTurn):
         return error.reason == "waiting"
-    return isinstance(error, ContentionError) and not isinstance(error, PeriodClaimed)
+    return isinstance(error, ContentionError) and not isinstance(error, PeriodClaimed) and not error.cycle
 
 
 def _nested(wish: Wish, asking: Asking) -> bool:

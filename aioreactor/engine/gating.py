@@ -215,6 +215,8 @@ async def passed(
             if snoozed is not None:
                 return Barred(snoozed)
             await coordinator_of(ex).resign(wishes, asking)
+        elif asking.tickets:
+            await coordinator_of(ex).resign([], asking)
         return Barred(await refuse(error))
     except (EngineClosed, *FATAL):
         raise
@@ -255,8 +257,8 @@ async def _too_late(
 
 
 def comes_back(error: ContentionError) -> bool:
-    """Whether it may be had later."""
-    return not isinstance(error, OutOfTurn) or error.reason == "waiting"
+    """Whether it may be had later: not if its line is over, nor if waiting for it would never end."""
+    return not error.cycle and (not isinstance(error, OutOfTurn) or error.reason == "waiting")
 
 
 async def taken(ex: Execution, scope: Scope, wishes: Sequence[Wish], asking: Asking) -> Holding | None:

@@ -236,7 +236,7 @@ def _turn_away(ex: Execution, error: BaseException) -> None:
         ex.note_cancel(error)
     elif isinstance(error, PeriodTaken):
         _halt(ex, "period")
-    elif isinstance(error, ContentionError) and not comes_back(error):
+    elif isinstance(error, ContentionError) and not comes_back(error) and not error.cycle:
         _halt(ex, getattr(error, "reason", ""))
     elif not ex.may_park:
         ex.refused = error
