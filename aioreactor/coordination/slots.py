@@ -64,7 +64,7 @@ async def enter(
         label: Who, for people.
         on_lost: Called once, in the loop, if the slot's ``on_lost`` is "cancel".
         parking: On refusal, keep a place in line; and the places that were kept before.
-        bound: The scopes around are not left before this one is, so that it may wait in a ring.
+        bound: What the scopes around hold is not given back before this one has ended, so that it may wait in a ring.
 
     Raises:
         ContentionError: It was not to be had within ``wait``.

@@ -49,6 +49,13 @@ class Gatekeeper:
         """See `engine.ports.Coordinator`."""
         return scopes.current_scope()
 
+    def holder(self, place: scopes.Scope, wish: Wish) -> str:
+        """See `engine.ports.Coordinator`."""
+        if isinstance(wish.primitive, OrderedLock):
+            return place.name if place.holds_turn(wish.key) else ""
+        entry = place.find(wish.primitive.kind, wish.key)
+        return entry.lease.label if entry is not None and entry.lease.slot.limit == 1 else ""
+
     def settle(self, context: Context, place: Any) -> None:
         """See `engine.ports.Coordinator`."""
         context.run(scopes.set_scope, place)
@@ -108,7 +115,7 @@ class Gatekeeper:
             admitted=asking.admitted,
             on_lost=asking.on_lost,
             parking=parking,
-            undoing=asking.undoing,
+            bound=None if not asking.bound else "undoing" if asking.undoing else "doing",
         )
 
     async def adopt(self, data: Mapping[str, Any], asking: Asking) -> tuple[Holds, frozenset[str]]:

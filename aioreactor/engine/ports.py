@@ -254,6 +254,7 @@ class Asking:
         admitted: It passed those that spend something before.
         undoing: For an undo or a compensate, which waits for ``rollback_wait``.
         wait: Seconds, instead of each primitive's own.
+        bound: What the places around hold is not given back before this body has ended.
     """
 
     place: Any
@@ -266,6 +267,7 @@ class Asking:
     admitted: bool = False
     undoing: bool = False
     wait: float | None = None
+    bound: bool = True
 
 
 class Holding(Protocol):
@@ -332,6 +334,10 @@ class Coordinator(Protocol):
 
     def here(self) -> Any:
         """The place of the code that runs now; None is nobody's."""
+        ...
+
+    def holder(self, place: Any, wish: Wish) -> str:
+        """Who, of those around a place, holds what is wished for, and nobody beside it can; empty if nobody does."""
         ...
 
     def settle(self, context: Context, place: Any) -> None:

@@ -235,8 +235,8 @@ async def test_a_semaphore_of_which_all_holders_wait(place: Place) -> None:
 async def test_who_waits_for_a_ring_does_not_fail_for_it(place: Place) -> None:
     """A ring of rollbacks: their waits end by themselves."""
     one, other = await two(place)
-    assert not await one.parks(Lock("b"), undoing=True)
-    assert not await other.parks(Lock("a"), undoing=True)
+    assert not await one.parks(Lock("b"), bound="undoing")
+    assert not await other.parks(Lock("a"), bound="undoing")
     third = Run(place.coordinator, "third")
     await third.hold(Lock("c"))
     assert not await third.parks(Lock("a"))
@@ -252,7 +252,7 @@ async def test_who_waits_for_a_ring_does_not_fail_for_it(place: Place) -> None:
 async def test_a_step_fails_rather_than_a_rollback(place: Place) -> None:
     one, other = await two(place)
     assert not await one.parks(Lock("b"))
-    waiting = asyncio.create_task(other.waits(Lock("a"), undoing=True))
+    waiting = asyncio.create_task(other.waits(Lock("a"), bound="undoing"))
     async with asyncio.timeout(20):
         await one.woken.wait()  # the rollback came last, and calls
         with pytest.raises(LockUnavailable) as caught:
