@@ -15,7 +15,7 @@ from aioreactor.coordination.desk import Audience, Desk, Observer
 from aioreactor.coordination.gates import Gates, Terms, Wanted
 from aioreactor.coordination.holds import Holds
 from aioreactor.coordination.keys import CoordinationKeys, SlotKind
-from aioreactor.coordination.orders import Position
+from aioreactor.coordination.orders import Position, Seat
 from aioreactor.coordination.reports import KeyReport
 from aioreactor.coordination.slots import Slot
 from aioreactor.definition.primitives import OrderedLock, Primitive
@@ -112,6 +112,17 @@ class Coordinator(Audience):
         Cancellation: it may have been handed out.
         """
         return await orders.assign(self.desk(), key, primitive.poison_after, token=token, label=label)
+
+    async def assign_all(self, wanted: Sequence[tuple[OrderedLock, str, str]]) -> list[Position]:
+        """The next positions for many, each a primitive, a key and a token, in this order; see `assign`.
+
+        Raises:
+            StoreError: The store is away; some may have been handed out.
+
+        Cancellation: some may have been handed out.
+        """
+        seats = [Seat(key, primitive.poison_after, token, token) for primitive, key, token in wanted]
+        return await orders.assign_all(self.desk(), seats)
 
     async def beat(self, position: Position) -> bool:
         """A sign of life of a position that waits in a queue; False if it is gone.

@@ -137,16 +137,35 @@ class Gatekeeper:
         position = await self._coordinator.assign(cast("OrderedLock", wish.primitive), wish.key, token, token)
         return asdict(position)
 
-    async def beat(self, positions: Mapping[str, Mapping[str, Any]]) -> None:
-        """Signs of life of positions that wait in a queue.
+    async def assign_all(self, wanted: Sequence[tuple[Wish, str]]) -> list[dict[str, Any]]:
+        """See `engine.ports.Coordinator`.
+
+        Cancellation: some may have been handed out.
+        """
+        asked = [(cast("OrderedLock", wish.primitive), wish.key, token) for wish, token in wanted]
+        return [asdict(position) for position in await self._coordinator.assign_all(asked)]
+
+    async def beat(self, positions: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Signs of life of positions whose runs cannot give them; whether one of them is there still.
 
         Raises:
             StoreError: The store is away.
 
         Cancellation: some were given.
         """
+        found = [await self._coordinator.beat(Position(**stored)) for stored in positions.values()]
+        return any(found)
+
+    async def finish(self, positions: Mapping[str, Mapping[str, Any]], *, failed: bool) -> None:
+        """Positions are done; those that are gone are left alone.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: some were done.
+        """
         for stored in positions.values():
-            await self._coordinator.beat(Position(**stored))
+            await self._coordinator.finish(Position(**stored), failed=failed)
 
     async def resign(self, wishes: Sequence[Wish], asking: Asking) -> None:
         """See `engine.ports.Coordinator`.

@@ -234,7 +234,9 @@ class Taking(Dispatching):
         cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
         if claim.fence == 1 and await self.is_orphan(row):
-            return await self._end_unstarted(claim, called_off(row))
+            outcome = await self._end_unstarted(claim, called_off(row))
+            await self.out_of_line(row)
+            return outcome
         try:
             opened = self._opened(record)
         except (PlanChanged, DefinitionError):
@@ -315,7 +317,7 @@ class Taking(Dispatching):
 
     async def stalled(self, limit: int) -> list[str]:
         """Ids of runs that somebody has to move on and nobody does; each is told to one sweeper only for a while."""
-        rows = await self.store.stalled(limit)
+        rows = await self.swept().stalled(limit)
         await self.store.repair(limit)
         return [row.run_id for row in rows]
 

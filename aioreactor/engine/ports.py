@@ -377,6 +377,14 @@ class Coordinator(Protocol):
         """
         ...
 
+    async def assign_all(self, wanted: Sequence[tuple[Wish, str]]) -> list[dict[str, Any]]:
+        """The next positions for many, each an ordered lock and a token, in this order; see `assign`.
+
+        Raises:
+            AioreactorError: the store is away.
+        """
+        ...
+
     async def resign(self, wishes: Sequence[Wish], asking: Asking) -> None:
         """Give up places in line and positions of a body that will not come. What cannot be, ends by itself."""
         ...
