@@ -12,7 +12,7 @@ from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
 from aioreactor.durable.fits import Opened, check_fits
 from aioreactor.durable.requests import RunMailbox
 from aioreactor.durable.units import Dispatching, called_off
-from aioreactor.engine import orders
+from aioreactor.engine import marks, orders
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.guarding import Guard, taken_again
 from aioreactor.engine.ports import Fate
@@ -264,7 +264,7 @@ class Taking(Dispatching):
         execution.state.notes.update(opened.notes)
         execution.state.gates = opened.gates
         if guard is not None:
-            execution.state.gates = {"holds": guard.to_data()}
+            execution.state.gates = marks.beside(execution, {"holds": guard.to_data()})
             guard.enter(execution, execution.state.root, execution.base)
         if row.deadline_ms is not None:
             execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
