@@ -162,10 +162,12 @@ class NoValue(ReactorFailed):
 class ContentionError(AioreactorError):
     """Somebody else holds what is needed. Raised by a primitive after ``wait``; retry later or wait longer.
 
-    ``retry_after`` (seconds) says when it is worth another try, where that is known.
+    ``retry_after`` (seconds) says when it is worth another try, where that is known. ``cycle`` says that no wait would
+    have helped: runs that hold what the others wait for, one line for each of them; otherwise it is empty.
     """
 
     retry_after: float | None = None
+    cycle: tuple[str, ...] = ()
 
     def __init__(self, key: str, text: str) -> None:
         self.key = key

@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 
 from aioreactor.durable.correlating import RunCorrelations
 from aioreactor.durable.gatekeeper import Gatekeeper
-from aioreactor.durable.lines import BeatingStore
+from aioreactor.durable.lines import BeatingStore, resigned
 from aioreactor.durable.requests import Ears, RunMailbox
 from aioreactor.engine import orders
 from aioreactor.engine.ports import Detached, Environment, JournalFailed
 from aioreactor.engine.scheduler import Execution
-from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound
+from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.results import Outcome
@@ -32,8 +32,10 @@ from aioreactor.store.errors import StoreError
 from aioreactor.store.fans import FAN_KEYS
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.leases import LeaseKeeper
+from aioreactor.store.lined import LinedRuns
 from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import RunRecord as StoredRun
+from aioreactor.store.records import RunRow
 from aioreactor.store.store import RunStore
 
 logger = logging.getLogger("aioreactor.runs")
@@ -118,6 +120,11 @@ class Base:
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
 
     @property
+    def lined(self) -> LinedRuns:
+        """Which runs stand in lines of ordered locks."""
+        return LinedRuns(self.client, self.store.space)
+
+    @property
     def correlations(self) -> CorrelationIndex:
         """Which interrupt waits for which correlation id."""
         return CorrelationIndex(self.client, self.store.space)
@@ -155,7 +162,7 @@ class Base:
     def swept(self) -> RunStore | BeatingStore:
         """The store as a sweeper is to see it."""
         keeper = self.environment.coordinator()
-        return BeatingStore(self.store, keeper) if isinstance(keeper, Gatekeeper) else self.store
+        return BeatingStore(self.store, keeper, self.lined) if isinstance(keeper, Gatekeeper) else self.store
 
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)
@@ -262,6 +269,21 @@ class Base:
         if claim.woke is not None:
             woke, claim.woke = claim.woke, None
             await self.ring(*woke)
+
+    async def out_of_line(self, row: RunRow) -> None:
+        """A run is over that nobody executed to its end: the lines that it stood in go on.
+
+        Cancellation: some of them go on when a sweep comes by.
+        """
+        coordinator = self.environment.coordinator()
+        if coordinator is None or not row.gates:
+            return
+        try:
+            gates = PlanCodec().gates_back(row.gates)
+        except SerializationError as error:
+            note(logger, logging.WARNING, "position_not_beaten", str(error), run_id=row.run_id)
+            return
+        await resigned(coordinator, gates, row.run_id)
 
     async def _read(self, run_id: str) -> StoredRun:
         record = await self.store.read(run_id)

@@ -121,6 +121,8 @@ class Reading(Base):
             raise NotResumable(run_id, "running", f"{removed.owner} executes it; cancel it first")
         if not removed:
             raise RunNotFound(run_id)
+        if row is not None and not row.ended:
+            await self.out_of_line(row)
         if row is not None and row.parent:
             queue = await self.store.wake(row.parent)  # who waits for its outcome is not to wait for long
             if queue is not None:

@@ -116,7 +116,8 @@ class Starting(Elements):
             row = await self.store.peek(run_id)
             if row is not None and not (options.get("on_conflict") == "replace" and row.ended):
                 return None
-        return await assigned(coordinator, lines, run_id)
+        (gates,) = await assigned(coordinator, self.lined, [(run_id, lines)])
+        return gates
 
     async def _created(self, creating: Awaitable[R], run_id: str, gates: Mapping[str, Any] | None) -> R:
         """Wait for a run to be created; without it, its positions are given up.
@@ -212,8 +213,10 @@ class Starting(Elements):
             except SerializationError as error:
                 error.add_note(f"in the inputs at index {place}")
                 raise
+        coordinator = self.environment.coordinator()
+        lines = [(run_id, lines_of(plan, inputs)) for run_id, inputs in runs]
+        given = [None] * len(runs) if coordinator is None else await assigned(coordinator, self.lined, lines)
         found = []
-        for (run_id, inputs), blob in zip(runs, encoded, strict=True):
-            gates = await self._in_line(plan, run_id, inputs, options)  # one after the other: that is the order
+        for (run_id, _), blob, gates in zip(runs, encoded, given, strict=True):
             found.append((run_id, self._new(plan, blob, options, due_ms, gates=gates)))
         await self.store.create_many(found)

@@ -14,7 +14,7 @@ from aioreactor.durable.elements import Elements
 from aioreactor.durable.fits import Opened, check_fits
 from aioreactor.durable.requests import RunMailbox
 from aioreactor.durable.units import called_off
-from aioreactor.engine import orders
+from aioreactor.engine import marks, orders
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.guarding import Guard, taken_again
 from aioreactor.engine.ports import Fate
@@ -237,7 +237,9 @@ class Taking(Elements):
         cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
         if claim.fence == 1 and await self.is_orphan(row):
-            return await self._end_unstarted(claim, called_off(row))
+            outcome = await self._end_unstarted(claim, called_off(row))
+            await self.out_of_line(row)
+            return outcome
         try:
             opened = self._opened(record)
         except (PlanChanged, DefinitionError):
@@ -294,7 +296,7 @@ class Taking(Elements):
         state.notes.update(opened.notes)
         state.gates = opened.gates
         if guard is not None:
-            state.gates = {"holds": guard.to_data()}
+            state.gates = marks.beside(execution, {"holds": guard.to_data()})
             guard.enter(execution, state.root, execution.base)
         if row.deadline_ms is not None:
             state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
@@ -334,7 +336,7 @@ class Taking(Elements):
 
     async def stalled(self, limit: int) -> list[str]:
         """Ids of runs that somebody has to move on and nobody does; each is told to one sweeper only for a while."""
-        rows = await self.store.stalled(limit)
+        rows = await self.swept().stalled(limit)
         await self.store.repair(limit)
         return [row.run_id for row in rows]
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aioreactor.durable.base import store_needed
+from aioreactor.durable.lines import assigned, lines_of
 from aioreactor.durable.reading import Reading
 from aioreactor.engine.ports import Sent
 from aioreactor.errors import (
@@ -26,6 +27,7 @@ from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import StoredReader, encode_outcome
 from aioreactor.store.keys import BOUND, run_id_for_unit
+from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import TERMINAL, Exists, NewRun, RunRow
 from aioreactor.trace import RunRecord, Status
 
@@ -93,14 +95,23 @@ class RunUnits:
         runs, plan, unit_id = self._runs, node.unit, self._id_of(path, node)
         assert plan is not None
         queue = plan.options.queue or self._queue
-        new = self._new(plan, runs._codec().inputs(plan, inputs), queue)
+        encoded = runs._codec().inputs(plan, inputs)
         with store_needed("create the run of a unit"):
-            created = await runs.store.create(unit_id, new)
+            gates = await self._in_line(unit_id, plan, inputs)
+            created = await runs.store.create(unit_id, self._new(plan, encoded, queue, gates))
             created_ms = await self._created(unit_id) if isinstance(created, Exists) else created.created_ms
         job_id = ""
         if not isinstance(created, Exists) or created.status == "pending":
             job_id = await runs.ring(unit_id, queue)
         return Sent(unit_id, job_id, created_ms / 1000 - self._ahead)
+
+    async def _in_line(self, unit_id: str, plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Positions of a reactor that is dispatched, in the order of dispatch; one that was before has its own."""
+        lines, coordinator = lines_of(plan, inputs), self._runs.environment.coordinator()
+        if not lines or coordinator is None or await self._runs.store.peek(unit_id) is not None:
+            return None
+        (gates,) = await assigned(coordinator, self._runs.lined, [(unit_id, lines)])
+        return gates
 
     async def _created(self, unit_id: str) -> int:
         row = await self._runs.store.peek(unit_id)
@@ -108,7 +119,7 @@ class RunUnits:
             return row.created_ms
         return round((self._runs.environment.clock.now() + self._ahead) * 1000)  # deleted at this very moment
 
-    def _new(self, plan: Plan, inputs: bytes, queue: str) -> NewRun:
+    def _new(self, plan: Plan, inputs: bytes, queue: str, gates: Mapping[str, Any] | None) -> NewRun:
         deadline = plan.options.deadline if plan.options.deadline is not None else self._runs.environment.deadline
         return NewRun(
             reactor=plan.name,
@@ -119,6 +130,7 @@ class RunUnits:
             parent=self._run_id,
             queue=queue or self._runs.settings.queue or "",
             listed=not plan.unit_of,
+            gates=b"" if gates is None else PlanCodec().gates(gates),
         )
 
     async def outcome(self, path: str, node: PlanNode) -> Outcome[Any] | None:
@@ -147,7 +159,11 @@ class RunUnits:
         retention = options.retention if options.retention is not None else self._runs.settings.retention
         outcome = encode_outcome(_called_off(unit_id, node.unit.name, self._run_id))
         with store_needed("call off a unit"):
-            return await self._runs.store.withdraw(unit_id, outcome, retention_ms=max(1, int(retention * 1000)))
+            row = await self._runs.store.peek(unit_id) if options.coordination else None
+            status = await self._runs.store.withdraw(unit_id, outcome, retention_ms=max(1, int(retention * 1000)))
+            if row is not None and status == "cancelled":
+                await self._runs.out_of_line(row)
+            return status
 
     async def parted(self) -> None:
         """See `Units.parted`."""

@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from anyio import CancelScope
 from anyio.abc import TaskGroup
 
-from aioreactor.engine import events, reporting
+from aioreactor.engine import events, marks, reporting
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.fans import Fans
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
@@ -29,6 +29,7 @@ from aioreactor.trace import RawEntry, Status
 
 if TYPE_CHECKING:
     from aioreactor.engine.orders import Cancel
+    from aioreactor.engine.scheduler import Execution
 
 logger = logging.getLogger("aioreactor.engine")
 _OF_THE_ROOT = frozenset({"deadline", "max_concurrency"})
@@ -57,6 +58,7 @@ class Services(ABC):
         "tasks",
         "unit_waits",
         "units",
+        "unmarked",
     )
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
@@ -80,6 +82,8 @@ class Services(ABC):
         """Who dispatches; only of a run that is kept."""
         self.unit_waits: dict[Ready, float] = {}
         """Since when nodes wait for units, by the monotonic clock."""
+        self.unmarked: dict[Ready, tuple[str, Any]] = {}
+        """Steps that are under way, with the periods to be marked when they have completed; see `marks`."""
         self.outer_results: Mapping[str, Any] | None = None
         """In the run of a dispatched step: the results of its parent."""
         self._host: asyncio.Task[Any] | None = None
@@ -227,6 +231,8 @@ class Services(ABC):
     def _checkpoint(
         self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False
     ) -> Checkpoint:
+        if self.unmarked:
+            marks.owe(cast("Execution", self))
         return Checkpoint(
             nodes,
             entries,

@@ -205,7 +205,8 @@ class NodeCompiler:
         made.on_halt = node.on_halt
         made.coordination = node.coordination if node.coordination is not None else ()
         taken = node.coordination if node.coordination is not None else child.options.coordination
-        if any(getattr(each, "kind", "") == "ordered_lock" for each in taken):
+        lined = any(getattr(each, "kind", "") == "ordered_lock" for each in taken)
+        if lined and (node.kind == "compose" or item is not None):
             text = "its OrderedLock is ignored here; positions belong to whole runs"
             self.report.warnings.append(f"{where}: {text}")
         self.report.unresolved += [f"{where}: {text}" for text in child.unresolved]

@@ -81,6 +81,10 @@ class KeySpace:
         """Sorted set of ended runs, by when their record is gone."""
         return self._index + "expiring"
 
+    def lined(self) -> str:
+        """Sorted set of runs that stand in lines, by when they need a sign of life."""
+        return self._index + "lined"
+
     def listing(self, label: str) -> str:
         """Sorted set of the runs with a label, by their time of creation."""
         return self._index + label
