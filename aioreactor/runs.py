@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
@@ -251,10 +252,10 @@ class Runs:
         await self._check(durable, run_id)
         return _handle(durable, run_id, await durable.decide(run_id, _path_of(step), decision))
 
-    async def events(self, run_id: str, *, after: int = -1) -> AsyncIterator[TraceEntry]:
+    async def events(self, run_id: str, *, after: int = -1) -> AsyncGenerator[TraceEntry, None]:
         """The trace of a run as it grows, from after the entry with that ``seq`` on, until the run has ended.
 
-        Entries come when they are stored, at most a quarter of a second later; its end at once.
+        Entries are told when they are stored; should a message be lost, they come some seconds later.
 
         Raises:
             RunNotFound: there is no such run (any more), or it is of another reactor.
@@ -264,8 +265,9 @@ class Runs:
         """
         durable = self._stored("events")
         await self._check(durable, run_id)
-        async for entry in durable.events(run_id, after):
-            yield entry
+        async with aclosing(durable.events(run_id, after)) as entries:
+            async for entry in entries:
+                yield entry
 
     async def explain(self, run_id: str) -> Explanation:
         """Why a run does not move: what it waits for, since when, until when, and who has it. Prints as one screen.
