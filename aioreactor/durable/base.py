@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 from aioreactor.durable.correlating import RunCorrelations
 from aioreactor.durable.gatekeeper import Gatekeeper
-from aioreactor.durable.lines import BeatingStore
 from aioreactor.durable.requests import Ears, RunMailbox
+from aioreactor.durable.sweeping import SweptRuns
 from aioreactor.engine import orders
 from aioreactor.engine.ports import Detached, Environment
 from aioreactor.engine.scheduler import Execution
@@ -137,10 +137,11 @@ class Base:
         await self.store.aclose()
         await self.client.aclose()
 
-    def swept(self) -> RunStore | BeatingStore:
+    def swept(self) -> SweptRuns:
         """The store as a sweeper is to see it."""
         keeper = self.environment.coordinator()
-        return BeatingStore(self.store, keeper) if isinstance(keeper, Gatekeeper) else self.store
+        beats = keeper if isinstance(keeper, Gatekeeper) else None
+        return SweptRuns(self.store, self.correlations, max(1, int(self.settings.retention * 1000)), beats)
 
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)

@@ -10,11 +10,7 @@ from aioreactor.engine.arguments import view_of
 from aioreactor.engine.gating import wishes_of
 from aioreactor.engine.ports import Asking, Coordinator, Wish
 from aioreactor.errors import ArgumentError, LeaseLost
-from aioreactor.logs import note
 from aioreactor.plan.model import Plan
-from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import Repaired, RunRow
-from aioreactor.store.store import RunStore
 
 logger = logging.getLogger("aioreactor.runs")
 
@@ -61,38 +57,3 @@ class Beats(Protocol):
     async def beat(self, positions: Mapping[str, Mapping[str, Any]]) -> None:
         """Give signs of life of positions."""
         ...
-
-
-class BeatingStore:
-    """A store for a sweeper that gives signs of life for the positions of runs which nobody takes for long."""
-
-    def __init__(self, store: RunStore, beats: Beats) -> None:
-        self._store = store
-        self._beats = beats
-        self._codec = PlanCodec()
-
-    async def stalled(self, limit: int = 100, *, again_ms: int = 30_000) -> list[RunRow]:
-        """See `jobs.ports.SweptStore`.
-
-        Cancellation: some positions may have no sign of life.
-        """
-        rows = await self._store.stalled(limit, again_ms=again_ms)
-        for row in rows:
-            await self._beat(row)
-        return rows
-
-    async def _beat(self, row: RunRow) -> None:
-        if not row.gates:
-            return
-        try:
-            gates = self._codec.gates_back(row.gates) or {}
-            await self._beats.beat(gates.get("positions", {}))
-        except Exception as error:
-            note(logger, logging.WARNING, "position_not_beaten", str(error), run_id=row.run_id)
-
-    async def repair(self, limit: int = 100) -> Repaired:
-        """See `jobs.ports.SweptStore`.
-
-        Cancellation: as there.
-        """
-        return await self._store.repair(limit)

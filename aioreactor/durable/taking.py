@@ -315,8 +315,9 @@ class Taking(Dispatching):
 
     async def stalled(self, limit: int) -> list[str]:
         """Ids of runs that somebody has to move on and nobody does; each is told to one sweeper only for a while."""
-        rows = await self.store.stalled(limit)
-        await self.store.repair(limit)
+        swept = self.swept()
+        rows = await swept.stalled(limit)
+        await swept.repair(limit)
         return [row.run_id for row in rows]
 
 

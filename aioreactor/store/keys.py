@@ -92,6 +92,10 @@ class KeySpace:
         """Which interrupt of which run of a reactor waits for this correlation id."""
         return f"{self._index}correlation:{_encode_label(reactor)}:{quote(correlation_id, safe='')}"
 
+    def correlations(self) -> str:
+        """Sorted set of those, by when to look whether their interrupts are open still."""
+        return self._index + "correlations"
+
 
 ALL = "all"
 TOP = "top"
