@@ -19,6 +19,7 @@ from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
+from aioreactor.queues import QueueReport
 from aioreactor.results import Outcome
 from aioreactor.settings import Settings
 from aioreactor.snapshots import encode_outcome
@@ -74,6 +75,10 @@ class Queue(Protocol):
 
     async def ring(self, run_ids: Iterable[str], *, due_ms: int | None = None) -> list[str]:
         """Have workers carry these runs on, ``due_ms`` from now."""
+        ...
+
+    async def look(self) -> QueueReport:
+        """Who serves it, and what waits in it."""
         ...
 
 

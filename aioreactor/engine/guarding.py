@@ -273,7 +273,7 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
         text = "it goes on waiting, since the run has done things already"
         note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, waits_for=name)
     kept = {"holds": guard.to_data()} if guard.holdings else {}
-    ex.state.gates = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions}
+    ex.state.gates = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions, "for": name}
     ex.unadmitted = guard
     ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error, guard.wishes), name))
     return True

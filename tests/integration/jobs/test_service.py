@@ -304,8 +304,8 @@ async def test_the_cron_job_sweeps_and_never_raises(
     assert "a sweep failed" in caplog.text
     idle = WorkerService(Backing(gates), queue)
     await idle.sweep({})
-    for service in (ours, broken, idle):
-        await service.shutdown({})
+    for each in (ours, broken, idle):
+        await each.shutdown({})
 
 
 # ---------------------------------------------------------------------- signs of life
