@@ -56,7 +56,7 @@ class Runs:
         Cancellation: nothing happens.
         """
         snapshot = await self._stored("find").find(run_id)
-        if self._reactor is not None and snapshot.reactor != self._reactor.plan.name:
+        if not self._is_own(snapshot.reactor):
             raise RunNotFound(run_id)
         return snapshot
 
@@ -141,6 +141,7 @@ class Runs:
             RunNotFound: there is no such run, or it is of another reactor.
             NotResumable: it has ended, also meanwhile; or it is rolling back. Nothing changed.
             TimeoutError: the time is up. The run is cancelled all the same.
+            PlanChanged: nobody has it, and the code that is here does not fit. Code that fits cancels it all the same.
             StoreRequired: no store is configured.
 
         Cancellation: gives up the wait; once asked for, the run is cancelled all the same.
@@ -288,8 +289,15 @@ class Runs:
         Raises:
             RunNotFound: it is one, or there is none.
         """
-        if self._reactor is not None and await durable.reactor_of(run_id) != self._reactor.plan.name:
+        if self._reactor is not None and not self._is_own(await durable.reactor_of(run_id)):
             raise RunNotFound(run_id)
+
+    def _is_own(self, name: str | None) -> bool:
+        """Whether a run with this reactor name is among these, by a name that the class had before, too."""
+        if self._reactor is None:
+            return True
+        plan = self._reactor.plan
+        return name == plan.name or name in plan.options.aliases
 
 
 def _path_of(step: Any) -> str:

@@ -154,7 +154,7 @@ async def _go_on(durable: DurableRuns, row: RunRow) -> Executed:
     from aioreactor.store.records import LIVE
 
     try:
-        find_plan(row.reactor)
+        find_plan(row.reactor, row.version)
     except UnknownReactor:
         reason = "no module that was named defines its reactor"
         return Executed(row.run_id, row.reactor, row.status, "left", reason)

@@ -127,8 +127,8 @@ class Restored:
         ]
 
     def _unit_id(self, scope: Scope, unit: int) -> str:
-        independent = scope.plan.nodes[unit].independent
-        return run_id_for_unit(self.row.run_id, self.row.created_ms, scope.path_of(unit), independent=independent)
+        independent, path = scope.plan.nodes[unit].independent, self.opened.stored_path(scope.path_of(unit))
+        return run_id_for_unit(self.row.run_id, self.row.created_ms, path, independent=independent)
 
     # ------------------------------------------------------------------ keys
 

@@ -54,7 +54,7 @@ class Reading(Base):
         return found
 
     def _reader(self, record: StoredRun, plan: Plan | None = None) -> StoredReader:
-        chosen = plan if plan is not None else find_plan(record.row.reactor)
+        chosen = plan if plan is not None else find_plan(record.row.reactor, record.row.version)
         return StoredReader(self.environment, chosen, self._codec(), record)
 
     async def find(self, run_id: str, plan: Plan | None = None) -> RunSnapshot:

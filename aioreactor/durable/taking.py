@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
-from aioreactor.durable.fits import Opened, check_fits
+from aioreactor.durable.fits import Opened, check_fits, check_inputs
 from aioreactor.durable.requests import RunMailbox
 from aioreactor.durable.units import Dispatching, called_off
 from aioreactor.engine import orders
@@ -34,13 +34,14 @@ from aioreactor.errors import (
 )
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
+from aioreactor.plan.paths import present_records
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import Held, Missing, Refused, RunRow
+from aioreactor.store.records import Changes, Held, Missing, Refused, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
@@ -68,9 +69,20 @@ class Taking(Dispatching):
         claim, cancelled = await despite_cancel(self._take(run_id))
         if cancelled is not None:
             if claim is not None:
-                await despite_cancel(self.store.release(claim))
+                await despite_cancel(self._put_back(claim))
             raise cancelled
         return claim
+
+    async def _put_back(self, claim: Claim) -> None:
+        """Let a run go of which nothing was executed: it is what it was before, for somebody else to take."""
+        row = claim.found
+        if row is None:
+            await self.store.release(claim)
+            return
+        fence, _, waits_for = row.rest.partition(" ")
+        rest = f"{claim.fence} {waits_for}" if fence == str(row.fence) else None  # still nothing is in flight
+        due_ms = 1 if row.status == "paused" else 0  # there was a reason to take it, and there still is
+        await self.store.release(claim, Changes(status=row.status, rest=rest), due_ms=due_ms)
 
     async def _take(self, run_id: str) -> Claim | None:
         """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
@@ -81,6 +93,7 @@ class Taking(Dispatching):
         claim = await self.store.take(run_id, (row.status,), ttl_ms=self._ttl_ms(), status=status)
         if not isinstance(claim, Claim):
             return None
+        claim.found = row
         if row.lease_ms:
             note(logger, logging.WARNING, "run_recovered", run_id=run_id)
         return claim
@@ -194,8 +207,9 @@ class Taking(Dispatching):
             DefinitionError: a resource is missing.
         """
         codec, row = self._codec(), record.row
-        plan = find_plan(row.reactor)
-        images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+        plan = find_plan(row.reactor, row.version)
+        steps, former = present_records(plan, record.steps)
+        images = {path: codec.image_back(path, data) for path, data in steps.items()}
         check_fits(plan, row.run_id, images)
         entries = [codec.entry_back(data) for data in record.trace]
         fate = codec.fate_back(row.failure) if row.failure else None
@@ -204,7 +218,8 @@ class Taking(Dispatching):
             codec.notes_back(row.state),
             codec.gates_back(row.gates),
         )
-        opened = Opened(plan, inputs, images, entries, fate, notes, gates)
+        check_inputs(plan, row.run_id, inputs, images, codec)
+        opened = Opened(plan, inputs, images, entries, fate, notes, gates, former)
         Restorer(RunState(plan, row.run_id, time.time), images, codec, failing=True).restore()  # all values can be read
         for _, name, annotation in plan.resource_needs if needs_resources else ():
             self.environment.resource(name, annotation)
@@ -238,7 +253,7 @@ class Taking(Dispatching):
         try:
             opened = self._opened(record)
         except (PlanChanged, DefinitionError):
-            await self.store.release(claim)
+            await self._put_back(claim)
             raise
         except (UnknownReactor, SerializationError) as error:
             return await self._end_unreadable(claim, error)
@@ -257,7 +272,7 @@ class Taking(Dispatching):
         execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
-        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
+        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead, opened.former)
         execution.outer_results = outer
         execution.state.notes.update(opened.notes)
         execution.state.gates = opened.gates

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from aioreactor.durable.reading import Reading
@@ -36,9 +37,17 @@ _ROLLED_BACK: frozenset[Status] = frozenset(("failed", "cancelled"))
 class Dispatching(Reading):
     """The part of `DurableRuns` that knows of parents and units."""
 
-    def units_of(self, plan: Plan, run_id: str, created_ms: int, queue: str, ahead: float) -> RunUnits | None:
-        """Who dispatches the units of a run; None if its plan has none."""
-        return RunUnits(self, run_id, created_ms, queue, ahead) if plan.has_units else None
+    def units_of(
+        self,
+        plan: Plan,
+        run_id: str,
+        created_ms: int,
+        queue: str,
+        ahead: float,
+        former: Mapping[str, str] = MappingProxyType({}),
+    ) -> RunUnits | None:
+        """Who dispatches the units of a run; None if its plan has none. ``former``: see `fits.Opened`."""
+        return RunUnits(self, run_id, created_ms, queue, ahead, former) if plan.has_units else None
 
     async def is_orphan(self, row: RunRow) -> bool:
         """Whether a unit that nobody has taken before has a parent that rolled back, and nobody could call it off."""
@@ -55,7 +64,8 @@ class Dispatching(Reading):
         if record is None:
             return {}
         try:
-            reader = StoredReader(self.environment, find_plan(record.row.reactor), self._codec(), record)
+            plan = find_plan(record.row.reactor, record.row.version)
+            reader = StoredReader(self.environment, plan, self._codec(), record)
             return reader.results_beside(inputs[PATH])
         except (UnknownReactor, SerializationError):
             return {}
@@ -64,7 +74,9 @@ class Dispatching(Reading):
 class RunUnits:
     """The units of one run; `engine.ports.Units`."""
 
-    def __init__(self, runs: Dispatching, run_id: str, created_ms: int, queue: str, ahead: float) -> None:
+    def __init__(
+        self, runs: Dispatching, run_id: str, created_ms: int, queue: str, ahead: float, former: Mapping[str, str]
+    ) -> None:
         self.longest_wait = runs.settings.unit_wait
         self.longest_park = runs.settings.unit_park
         self._runs = runs
@@ -72,9 +84,11 @@ class RunUnits:
         self._created_ms = created_ms
         self._queue = queue
         self._ahead = ahead
+        self._former = former
 
     def _id_of(self, path: str, node: PlanNode) -> str:
-        return run_id_for_unit(self._run_id, self._created_ms, path, independent=node.independent)
+        stored = self._former.get(path, path)
+        return run_id_for_unit(self._run_id, self._created_ms, stored, independent=node.independent)
 
     async def dispatch(self, path: str, node: PlanNode, inputs: Mapping[str, Any]) -> Sent:
         """See `Units.dispatch`."""
