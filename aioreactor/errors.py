@@ -317,12 +317,18 @@ class ResultsNotLoaded(AioreactorError):
 
 
 class PlanChanged(AioreactorError):
-    """A stored run does not fit the code any more; it is kept and goes on once code that fits is back."""
+    """A stored run does not fit the code any more; it is kept and goes on once code that fits is back.
 
-    def __init__(self, run_id: str, missing: Sequence[str]) -> None:
+    ``missing`` are steps that it has and the code does not; ``inputs`` are those that the code requires and it lacks.
+    """
+
+    def __init__(self, run_id: str, missing: Sequence[str], inputs: Sequence[str] = ()) -> None:
         self.run_id = run_id
         self.missing: tuple[str, ...] = tuple(missing)
-        super().__init__(f"run {run_id} has steps that the code does not: {', '.join(self.missing)}")
+        self.inputs: tuple[str, ...] = tuple(inputs)
+        steps = [f"has steps that the code does not: {', '.join(self.missing)}"] if self.missing else []
+        lacks = [f"lacks inputs that the code requires: {', '.join(self.inputs)}"] if self.inputs else []
+        super().__init__(f"run {run_id} {'; it '.join([*steps, *lacks])}")
 
 
 class PayloadTooLarge(AioreactorError):

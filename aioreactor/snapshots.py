@@ -18,6 +18,7 @@ from aioreactor.engine.state import RunState
 from aioreactor.errors import SerializationError
 from aioreactor.map_results import FanResults
 from aioreactor.plan.model import Plan
+from aioreactor.plan.paths import present_path, present_records
 from aioreactor.results import Halt, OpenInterrupt, Outcome, Paused, Success
 from aioreactor.store.codec import codec_for
 from aioreactor.store.codec_records import stamp, unstamp
@@ -99,7 +100,8 @@ class StoredReader:
         self.plan = plan
         self.codec = codec
         self.record = record
-        self.images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+        steps, self._former = present_records(plan, record.steps)
+        self.images = {path: codec.image_back(path, data) for path, data in steps.items()}
         self.entries: list[RawEntry] = [codec.entry_back(data) for data in record.trace]
         self._execution = Execution(environment, plan, record.row.run_id)
         Restorer(self._execution.state, self.images, codec, failing=True).restore()
@@ -125,7 +127,7 @@ class StoredReader:
 
     def results_beside(self, path: str) -> dict[str, Any]:
         """Values by step name, of the scope in which the node at ``path`` stands."""
-        around = path.rpartition(".")[0]
+        around = present_path(self.plan, path).rpartition(".")[0]
         scopes = self._execution.state.scopes()
         return next((scope.results_by_name() for scope in scopes if scope.path == around), {})
 
@@ -136,7 +138,8 @@ class StoredReader:
             for node in scope.plan.nodes:
                 if node.unit is not None and scope.status[node.index] == NodeStatus.COMPLETED:
                     path, free = scope.path_of(node.index), node.independent
-                    found.append(run_id_for_unit(row.run_id, row.created_ms, path, independent=free))
+                    stored = self._former.get(path, path)
+                    found.append(run_id_for_unit(row.run_id, row.created_ms, stored, independent=free))
         return tuple(found)
 
     def interrupts(self) -> tuple[OpenInterrupt, ...]:

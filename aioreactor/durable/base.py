@@ -12,14 +12,16 @@ from weakref import WeakKeyDictionary
 
 from aioreactor.durable.correlating import RunCorrelations
 from aioreactor.durable.gatekeeper import Gatekeeper
-from aioreactor.durable.lines import BeatingStore, resigned
+from aioreactor.durable.lines import LineWatch, resigned
 from aioreactor.durable.requests import Ears, RunMailbox
+from aioreactor.durable.sweeping import SweptRuns
 from aioreactor.engine import orders
 from aioreactor.engine.ports import Detached, Environment, JournalFailed
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
+from aioreactor.queues import QueueReport
 from aioreactor.results import Outcome
 from aioreactor.settings import Settings
 from aioreactor.snapshots import encode_outcome
@@ -93,6 +95,10 @@ class Queue(Protocol):
         """Have workers carry these runs on, ``due_ms`` from now."""
         ...
 
+    async def look(self) -> QueueReport:
+        """Who serves it, and what waits in it."""
+        ...
+
 
 Queues: TypeAlias = Callable[[str], Queue]
 """The queue of a name; the empty name is the default queue."""
@@ -159,10 +165,11 @@ class Base:
         await self.store.aclose()
         await self.client.aclose()
 
-    def swept(self) -> RunStore | BeatingStore:
+    def swept(self) -> SweptRuns:
         """The store as a sweeper is to see it."""
         keeper = self.environment.coordinator()
-        return BeatingStore(self.store, keeper, self.lined) if isinstance(keeper, Gatekeeper) else self.store
+        lines = LineWatch(self.store, keeper, self.lined) if isinstance(keeper, Gatekeeper) else None
+        return SweptRuns(self.store, self.correlations, max(1, int(self.settings.retention * 1000)), lines)
 
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)

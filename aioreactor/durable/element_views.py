@@ -7,9 +7,9 @@ from typing import Any
 
 from aioreactor.durable.element_records import Record, outcome_back
 from aioreactor.durable.elements import Elements
-from aioreactor.durable.requests import node_at
 from aioreactor.errors import RunNotFound, SerializationError, UnknownReactor
 from aioreactor.plan.model import Plan, PlanNode
+from aioreactor.plan.paths import node_at
 from aioreactor.registry import find_plan
 from aioreactor.results import Outcome, Skipped, Success
 from aioreactor.snapshots import RunSnapshot
@@ -140,7 +140,7 @@ def _snapshot(
 
 def _node_at(parent: RunRow, path: str) -> PlanNode | None:
     try:
-        node = node_at(find_plan(parent.reactor), path)
+        node = node_at(find_plan(parent.reactor, parent.version), path)
     except UnknownReactor:
         return None
     return node if node is not None and node.fan is not None else None
@@ -149,7 +149,7 @@ def _node_at(parent: RunRow, path: str) -> PlanNode | None:
 def _fans_of(parent: RunRow) -> Iterator[tuple[str, PlanNode]]:
     """The maps of a run that may have fanned out, with their paths."""
     try:
-        plan = find_plan(parent.reactor)
+        plan = find_plan(parent.reactor, parent.version)
     except UnknownReactor:
         return
     yield from _fans_in(plan, "")

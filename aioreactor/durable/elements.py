@@ -15,7 +15,7 @@ from aioreactor.durable.element_journal import ElementJournal
 from aioreactor.durable.element_records import Record, left_at, pack_left, value_blob
 from aioreactor.durable.element_sessions import Back, ElementSession, Forward
 from aioreactor.durable.fans import CHUNK
-from aioreactor.durable.requests import Body, RunMailbox, node_at, pack
+from aioreactor.durable.requests import Body, RunMailbox, pack
 from aioreactor.durable.units import Dispatching
 from aioreactor.engine import orders
 from aioreactor.engine.hooks import hooks_for
@@ -23,6 +23,7 @@ from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import SerializationError, UnknownReactor
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan, PlanNode
+from aioreactor.plan.paths import node_at
 from aioreactor.plan.units import PATH, has_undos
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Success
@@ -69,7 +70,7 @@ class Elements(Dispatching):
         row = await self.store.peek(run_id)
         if row is None or row.ended:
             return
-        node = node_at(find_plan(row.reactor), path)
+        node = node_at(find_plan(row.reactor, row.version), path)
         if node is None or node.fan is None:
             text = "the code that is here has no such map that fans out"
             note(logger, logging.WARNING, "run_left", text, run_id=run_id, path=path)
@@ -82,7 +83,7 @@ class Elements(Dispatching):
 
     async def _prepare(self, session: ElementSession, row: RunRow) -> None:
         """What its elements see of the run around them."""
-        plan = find_plan(row.reactor)
+        plan = find_plan(row.reactor, row.version)
         session.codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
         hooks = hooks_for([*self.environment.middlewares, *plan.options.middlewares])
         session.listening = hooks.listening("on_element_finish") if hooks is not None else ()
@@ -196,7 +197,7 @@ class Elements(Dispatching):
 
     def _outcome_of(self, record: StoredRun) -> tuple[Outcome[Any], Plan | None]:
         try:
-            plan = find_plan(record.row.reactor)
+            plan = find_plan(record.row.reactor, record.row.version)
             outcome = StoredReader(self.environment, plan, self._codec(), record).outcome()
         except (UnknownReactor, SerializationError) as error:
             return bare_outcome(record.row) or Failure(error, None, retry=False), None
@@ -215,7 +216,7 @@ class Elements(Dispatching):
 
     async def _settled_back(self, record: StoredRun, place: Place, outcome: Outcome[Any]) -> Any:
         parent = await self.store.peek(record.row.parent)
-        node = node_at(find_plan(parent.reactor), place.path) if parent is not None else None
+        node = node_at(find_plan(parent.reactor, parent.version), place.path) if parent is not None else None
         left = self.left_of(node, place.path, place.number, outcome) if node is not None else []
         [data] = await self.store.fans.records(record.row.parent, place.path, [place.number])
         before = Record.read(data)

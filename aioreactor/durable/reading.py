@@ -59,7 +59,7 @@ class Reading(Base):
         return found
 
     async def _reader(self, record: StoredRun, plan: Plan | None = None) -> StoredReader:
-        chosen = plan if plan is not None else find_plan(record.row.reactor)
+        chosen = plan if plan is not None else find_plan(record.row.reactor, record.row.version)
         codec, row = self._codec(), record.row
         reader = StoredReader(self.environment, chosen, codec, record)
         for results in reader.bind(self.fans_of(chosen, row.run_id, row.created_ms, row.queue, codec)):
@@ -90,7 +90,7 @@ class Reading(Base):
             UnknownReactor, SerializationError: it cannot be read here.
         """
         record = await self._read(run_id)
-        plan, row, codec = find_plan(record.row.reactor), record.row, self._codec()
+        plan, row, codec = find_plan(record.row.reactor, record.row.version), record.row, self._codec()
         reader = StoredReader(self.environment, plan, codec, record)
         reader.state.reported.update(codec.progress_back(row.progress))
         fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)

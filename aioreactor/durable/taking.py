@@ -11,7 +11,7 @@ from typing import Any
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
 from aioreactor.durable.elements import Elements
-from aioreactor.durable.fits import Opened, check_fits
+from aioreactor.durable.fits import Opened, check_fits, check_inputs
 from aioreactor.durable.requests import RunMailbox
 from aioreactor.durable.units import called_off
 from aioreactor.engine import marks, orders
@@ -36,6 +36,7 @@ from aioreactor.errors import (
 )
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
+from aioreactor.plan.paths import present_records
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
@@ -43,7 +44,7 @@ from aioreactor.store.claim import Claim
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.keys import FAN
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import TERMINAL, Held, Missing, Refused, RunRow
+from aioreactor.store.records import TERMINAL, Changes, Held, Missing, Refused, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
@@ -71,9 +72,20 @@ class Taking(Elements):
         claim, cancelled = await despite_cancel(self._take(run_id))
         if cancelled is not None:
             if claim is not None:
-                await despite_cancel(self.store.release(claim))
+                await despite_cancel(self._put_back(claim))
             raise cancelled
         return claim
+
+    async def _put_back(self, claim: Claim) -> None:
+        """Let a run go of which nothing was executed: it is what it was before, for somebody else to take."""
+        row = claim.found
+        if row is None:
+            await self.store.release(claim)
+            return
+        fence, _, waits_for = row.rest.partition(" ")
+        rest = f"{claim.fence} {waits_for}" if fence == str(row.fence) else None  # still nothing is in flight
+        due_ms = 1 if row.status == "paused" else 0  # there was a reason to take it, and there still is
+        await self.store.release(claim, Changes(status=row.status, rest=rest), due_ms=due_ms)
 
     async def _take(self, run_id: str) -> Claim | None:
         """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
@@ -84,6 +96,7 @@ class Taking(Elements):
         claim = await self.store.take(run_id, (row.status,), ttl_ms=self._ttl_ms(), status=status)
         if not isinstance(claim, Claim):
             return None
+        claim.found = row
         if row.lease_ms:
             note(logger, logging.WARNING, "run_recovered", run_id=run_id)
         return claim
@@ -200,8 +213,9 @@ class Taking(Elements):
             DefinitionError: a resource is missing.
         """
         codec, row = self._codec(), record.row
-        plan = find_plan(row.reactor)
-        images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+        plan = find_plan(row.reactor, row.version)
+        steps, former = present_records(plan, record.steps)
+        images = {path: codec.image_back(path, data) for path, data in steps.items()}
         check_fits(plan, row.run_id, images)
         entries = [codec.entry_back(data) for data in record.trace]
         fate = codec.fate_back(row.failure) if row.failure else None
@@ -210,7 +224,8 @@ class Taking(Elements):
             codec.notes_back(row.state),
             codec.gates_back(row.gates),
         )
-        opened = Opened(plan, inputs, images, entries, fate, notes, gates)
+        check_inputs(plan, row.run_id, inputs, images, codec)
+        opened = Opened(plan, inputs, images, entries, fate, notes, gates, former)
         Restorer(RunState(plan, row.run_id, time.time), images, codec, failing=True).restore()  # all values can be read
         for _, name, annotation in plan.resource_needs if needs_resources else ():
             self.environment.resource(name, annotation)
@@ -243,7 +258,7 @@ class Taking(Elements):
         try:
             opened = self._opened(record)
         except (PlanChanged, DefinitionError):
-            await self.store.release(claim)
+            await self._put_back(claim)
             raise
         except (UnknownReactor, SerializationError) as error:
             return await self._end_unreadable(claim, error)
@@ -262,10 +277,9 @@ class Taking(Elements):
         execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
-        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
-        execution.fans = (
-            None if row.place is not None else self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
-        )
+        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead, opened.former)
+        if row.place is None:
+            execution.fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
         execution.outer_results = outer
         self._fill(execution, row, opened, guard)
         if fate is None and opened.fate is None:
@@ -336,8 +350,9 @@ class Taking(Elements):
 
     async def stalled(self, limit: int) -> list[str]:
         """Ids of runs that somebody has to move on and nobody does; each is told to one sweeper only for a while."""
-        rows = await self.swept().stalled(limit)
-        await self.store.repair(limit)
+        swept = self.swept()
+        rows = await swept.stalled(limit)
+        await swept.repair(limit)
         return [row.run_id for row in rows]
 
 

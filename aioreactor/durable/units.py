@@ -8,6 +8,7 @@ of this is lost, the sweeper does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from aioreactor.durable.base import store_needed
@@ -37,9 +38,17 @@ _ROLLED_BACK: frozenset[Status] = frozenset(("failed", "cancelled"))
 class Dispatching(Reading):
     """The part of `DurableRuns` that knows of parents and units."""
 
-    def units_of(self, plan: Plan, run_id: str, created_ms: int, queue: str, ahead: float) -> RunUnits | None:
-        """Who dispatches the units of a run; None if its plan has none."""
-        return RunUnits(self, run_id, created_ms, queue, ahead) if plan.has_units else None
+    def units_of(
+        self,
+        plan: Plan,
+        run_id: str,
+        created_ms: int,
+        queue: str,
+        ahead: float,
+        former: Mapping[str, str] = MappingProxyType({}),
+    ) -> RunUnits | None:
+        """Who dispatches the units of a run; None if its plan has none. ``former``: see `fits.Opened`."""
+        return RunUnits(self, run_id, created_ms, queue, ahead, former) if plan.has_units else None
 
     async def ring_if_due(self, run_id: str, queue: str) -> None:
         """Tell workers of a run that was parked, if what it waits for was there at that very moment.
@@ -69,7 +78,8 @@ class Dispatching(Reading):
         if record is None:
             return {}
         try:
-            reader = StoredReader(self.environment, find_plan(record.row.reactor), self._codec(), record)
+            plan = find_plan(record.row.reactor, record.row.version)
+            reader = StoredReader(self.environment, plan, self._codec(), record)
             return reader.results_beside(inputs[PATH])
         except (UnknownReactor, SerializationError):
             return {}
@@ -78,7 +88,9 @@ class Dispatching(Reading):
 class RunUnits:
     """The units of one run; `engine.ports.Units`."""
 
-    def __init__(self, runs: Dispatching, run_id: str, created_ms: int, queue: str, ahead: float) -> None:
+    def __init__(
+        self, runs: Dispatching, run_id: str, created_ms: int, queue: str, ahead: float, former: Mapping[str, str]
+    ) -> None:
         self.longest_wait = runs.settings.unit_wait
         self.longest_park = runs.settings.unit_park
         self._runs = runs
@@ -86,9 +98,11 @@ class RunUnits:
         self._created_ms = created_ms
         self._queue = queue
         self._ahead = ahead
+        self._former = former
 
     def _id_of(self, path: str, node: PlanNode) -> str:
-        return run_id_for_unit(self._run_id, self._created_ms, path, independent=node.independent)
+        stored = self._former.get(path, path)
+        return run_id_for_unit(self._run_id, self._created_ms, stored, independent=node.independent)
 
     async def dispatch(self, path: str, node: PlanNode, inputs: Mapping[str, Any]) -> Sent:
         """See `Units.dispatch`."""

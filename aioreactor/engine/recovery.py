@@ -52,7 +52,7 @@ def restoring(
             state.stop_all()  # cancelled before it was restored: nothing of it starts
         fill_values(ex, state.root)
         for scope in state.scopes():
-            _furnish(ex, scope, watch=fate is None)
+            furnish(ex, scope, watch=fate is None)
         return ready
 
     return restore
@@ -77,7 +77,7 @@ def _meet(ex: Execution, fate: Fate) -> None:
             ex.ordered = Cancel(0, fate.reason, "rollback")
 
 
-def _furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
+def furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
     """What a scope has that is not stored: its view, hooks, deadline; and the results of its maps."""
     if scope.plan.element:
         scope.origin = scope.owner.origin if scope.owner is not None else scope

@@ -38,12 +38,13 @@ class NodeStatus(IntEnum):
 class Parked:
     """A step that was refused by its gates and comes back: how often so far, and its places in line.
 
-    ``waker`` is there in the process that it was refused in.
+    ``waker`` is there in the process that it was refused in. ``waits_for`` is what refused it, for people.
     """
 
     count: int
     tickets: dict[str, str]
     waker: Waker | None = None
+    waits_for: str = ""
 
 
 class Failed:

@@ -148,7 +148,7 @@ def _opened_in(run: MapRun) -> int:
 def _gates_of(scope: Scope, index: int, inner: Any) -> dict[str, Any] | None:
     parked = scope.parks.get(index) if scope.parks else None
     if parked is not None:
-        return {"parks": parked.count, "tickets": parked.tickets}
+        return {"parks": parked.count, "tickets": parked.tickets, "for": parked.waits_for}
     return _held_by(inner) if isinstance(inner, Scope) else None
 
 
@@ -274,7 +274,8 @@ class Restorer:
             scope.attempts[index] = image.attempts
         if image.gates and "tickets" in image.gates:
             scope.parks = scope.parks or {}
-            scope.parks[index] = Parked(int(image.gates["parks"]), dict(image.gates["tickets"]))
+            name = str(image.gates.get("for", ""))
+            scope.parks[index] = Parked(int(image.gates["parks"]), dict(image.gates["tickets"]), waits_for=name)
         if image.opened and node.kind in {"step", "interrupt"}:
             scope.opened = scope.opened or {}
             scope.opened[index] = Opening(image.due or None, image.correlation, image.opened - 1)

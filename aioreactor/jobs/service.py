@@ -17,6 +17,7 @@ from arq.cron import CronJob, cron
 from arq.worker import Function, func
 
 from aioreactor.jobs import payload
+from aioreactor.jobs.beats import Beats
 from aioreactor.jobs.host import Host
 from aioreactor.jobs.ports import Backing, Hook, OpensBacking
 from aioreactor.jobs.queue import JobQueue
@@ -81,6 +82,8 @@ class WorkerService:
         self._backing: Backing | None = None
         self._ticker: Ticker | None = None
         self._starting = asyncio.Lock()
+        self._beats: Beats | None = None
+        self._carries = False
 
     # ------------------------------------------------------------------ what arq gets
 
@@ -103,6 +106,7 @@ class WorkerService:
 
         Cancellation: what was opened is closed when the worker ends.
         """
+        self._carries = True
         await self._start(ctx)
 
     async def shutdown(self, ctx: dict[Any, Any]) -> None:
@@ -115,6 +119,8 @@ class WorkerService:
         try:
             if ticker is not None:
                 await ticker.aclose()
+            if self._beats is not None:
+                await self._beats.stop()
             if host is not None:
                 await self._hand_back(host)
         except Exception:
@@ -170,6 +176,7 @@ class WorkerService:
     # ------------------------------------------------------------------ inside
 
     async def _deliver(self, ctx: dict[Any, Any], run_ids: Sequence[str], delivery: str) -> None:
+        self._carries = True
         host = await self._start(ctx)
         if host is None:
             await self.queue.ring(run_ids, due_ms=1000)
@@ -199,7 +206,14 @@ class WorkerService:
                 else:
                     self.host = Host(self._backing.carrier, max_concurrency=self.max_concurrency)
                     self._tick(self._backing)
+                    self._beats = Beats(self.queue, self._load)
+                    self._beats.start()
         return self.host
+
+    def _load(self) -> tuple[int, int]:
+        """Runs, and places for them: none in one that was only seen to sweep, whose process may have another."""
+        host = self.host
+        return (host.running, host.max_concurrency) if host is not None and self._carries else (0, 0)
 
     def _tick(self, backing: Backing) -> None:
         if self.schedules and backing.scheduling is None:

@@ -7,12 +7,15 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioreactor.errors import OwnershipLost
 from aioreactor.store.calls import Value
 from aioreactor.store.scripts import Reply, Script
 from aioreactor.store.unique import UniqueTexts
+
+if TYPE_CHECKING:
+    from aioreactor.store.records import RunRow
 
 DRIFT = 0.01
 """Part of a lease that its holder does not count on, because clocks do not run equally fast."""
@@ -69,6 +72,7 @@ class Claim:
         asked: How many requests had been left when the store answered last.
         trusted_until: `time.monotonic` until which nobody else can have taken the run.
         keys: Of the run, where it has keys.
+        found: The run as it was before it was taken, where that is known.
         recoveries: How often in a row, this time included, the run was taken from somebody who had not let it go.
         lost: Why it is no longer ours; empty while it is, or may be.
         ended: It was released or closed.
@@ -79,6 +83,7 @@ class Claim:
         "asked",
         "ended",
         "fence",
+        "found",
         "keys",
         "lost",
         "outbox",
@@ -111,6 +116,7 @@ class Claim:
         self.ttl_ms = ttl_ms
         self.asked = 0
         self.recoveries = 0
+        self.found: RunRow | None = None
         self.lost = ""
         self.ended = False
         self.woke: tuple[str, str] | None = None

@@ -109,6 +109,10 @@ class KeySpace:
         """Hash of what is known of a schedule; its slot is no run's, whose ids have no colon there."""
         return f"{self.prefix}:{{:schedule:{quote(key, safe='')}}}"
 
+    def correlations(self) -> str:
+        """Sorted set of those, by when to look whether their interrupts are open still."""
+        return self._index + "correlations"
+
 
 ALL = "all"
 TOP = "top"

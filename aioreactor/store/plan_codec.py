@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from aioreactor.definition.annotations import UNKNOWN, Unresolved
+from aioreactor.definition.fields import REQUIRED
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.snapshot import Image
 from aioreactor.errors import PayloadTooLarge, SerializationError
@@ -119,8 +120,12 @@ class PlanCodec:
         return fields_codec(plan).encode(values, cipher=self.cipher)
 
     def inputs_back(self, plan: Plan, data: bytes) -> dict[str, Any]:
-        """See `snapshot.Codec`."""
-        return fields_codec(plan).decode(data, cipher=self.cipher)
+        """See `snapshot.Codec`. Inputs that the code got since have their defaults."""
+        values = fields_codec(plan).decode(data, cipher=self.cipher)
+        for field in plan.fields.inputs:
+            if field.name not in values and field.default is not REQUIRED:
+                values[field.name] = field.make_default()
+        return values
 
     def item(self, node: PlanNode, path: str, item: Any) -> bytes:
         """See `snapshot.Codec`."""
