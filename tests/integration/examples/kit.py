@@ -64,9 +64,9 @@ class Shop:
 
     # ------------------------------------------------------------------ processes
 
-    async def open(self) -> None:
+    async def open(self, **environment: str) -> None:
         """Start the web application."""
-        self.web = await self.start("uvicorn", "checkout.web:app", "--uds", self.socket)
+        self.web = await self.start("uvicorn", "checkout.web:app", "--uds", self.socket, **environment)
         await self.says(self.web, "Uvicorn running")
 
     async def start(self, *command: str, **environment: str) -> Process:
