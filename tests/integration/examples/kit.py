@@ -85,14 +85,14 @@ class Shop:
     async def worker(self, packing: float = 0.0) -> Process:
         return await self.start("aioreactor", "worker", "checkout.shop", CHECKOUT_PACKING=str(packing))
 
-    async def says(self, process: Process, text: str) -> None:
-        """Wait until it has said this."""
+    async def says(self, process: Process, text: str) -> str:
+        """Wait until it has said this; gives the line."""
         assert process.stdout is not None
         async with asyncio.timeout(30):
             while line := (await process.stdout.readline()).decode():
                 self.logs[process].append(line)
                 if text in line:
-                    return
+                    return line
         raise AssertionError(f"{text!r} was not said: {self.logs[process]}")
 
     async def stop(self, process: Process) -> str:

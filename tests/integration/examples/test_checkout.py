@@ -177,6 +177,21 @@ async def test_a_refusal_takes_back_the_reservation(shop: Shop) -> None:
     assert await shop.books() == FULL
 
 
+async def test_the_office_has_a_command(shop: Shop) -> None:
+    await shop.worker()
+    await shop.begin(7)
+    await shop.until(7, "interrupt:approval")
+    # It goes over TCP.
+    web = await shop.start("uvicorn", "checkout.web:app", "--port", "0")
+    url = (await shop.says(web, "Uvicorn running on")).split()[4]
+    for more, status in ((["--refuse"], "202"), ([], "409")):
+        office = await shop.start("checkout.approve", "checkout-7", "ann", "--url", url, *more)
+        await shop.says(office, status)
+        await office.wait()
+    await shop.until(7, "end:failed")
+    assert (await shop.status(7))["error"] == "refused by ann"
+
+
 # ---------------------------------------------------------------------- following
 
 
