@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from aioreactor import runtime as _runtime
-from aioreactor.definition.composite import after, async_reactor, before, compose, interrupt, map_each, timer
+from aioreactor.definition.composite import after, async_reactor, before, compose, map_each
 from aioreactor.definition.markers import Default, Page, Resource, Value
 from aioreactor.definition.policies import FanOut, Retry
 from aioreactor.definition.ports import seams as _seams
 from aioreactor.definition.primitives import Lock, OrderedLock, Period, RateLimit, Semaphore
 from aioreactor.definition.reactor import Reactor
 from aioreactor.definition.steps import Step, async_step, step
+from aioreactor.definition.waits import interrupt, timer
 from aioreactor.definition.wiring import from_input, result, value
 from aioreactor.engine.context import Context
 from aioreactor.engine.hooks import Middleware
@@ -29,7 +30,6 @@ from aioreactor.errors import (
     InterruptTimeout,
     LeaseLost,
     LockUnavailable,
-    NotAvailable,
     NotResumable,
     NoValue,
     OutOfTurn,
@@ -40,6 +40,7 @@ from aioreactor.errors import (
     RateLimited,
     ReactorFailed,
     RecoveriesExhausted,
+    ResultsNotLoaded,
     RunNotFound,
     SemaphoreUnavailable,
     SerializationError,
@@ -56,6 +57,7 @@ from aioreactor.handles import RunHandle
 from aioreactor.map_results import MapResults
 from aioreactor.plan.compile import compile_plan as _compile_plan
 from aioreactor.plan.model import Plan
+from aioreactor.progress import MapProgress, Progress, StepReport
 from aioreactor.redaction import Redact
 from aioreactor.results import (
     Dispatched,
@@ -120,10 +122,10 @@ __all__ = [
     "Location",
     "Lock",
     "LockUnavailable",
+    "MapProgress",
     "MapResults",
     "Middleware",
     "NoValue",
-    "NotAvailable",
     "NotResumable",
     "OpenInterrupt",
     "OrderedLock",
@@ -137,6 +139,7 @@ __all__ = [
     "Period",
     "Plan",
     "PlanChanged",
+    "Progress",
     "RateLimit",
     "RateLimited",
     "Reactor",
@@ -144,6 +147,7 @@ __all__ = [
     "RecoveriesExhausted",
     "Redact",
     "Resource",
+    "ResultsNotLoaded",
     "Retry",
     "RollbackFailure",
     "RunHandle",
@@ -158,6 +162,7 @@ __all__ = [
     "Step",
     "StepCancelled",
     "StepError",
+    "StepReport",
     "StepTimeout",
     "StoreRequired",
     "Success",

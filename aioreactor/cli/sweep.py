@@ -102,7 +102,7 @@ async def _ring(durable: DurableRuns, name: str | None) -> tuple[str, Swept]:
     queue = current_runtime().queue(name)
     if queue.endpoint.kind == "cluster":
         raise output.CannotUse("arq cannot keep its queue in a Redis Cluster: use --here")
-    return queue.queue_name, await sweep_up(durable.store, queue)
+    return queue.queue_name, await sweep_up(durable.swept(), queue)
 
 
 def _print_rung(queue: str, swept: Swept, *, as_json: bool) -> None:
@@ -139,7 +139,7 @@ async def _execute(durable: DurableRuns) -> list[Executed]:
     """Batch after batch until there is none: a run that was found is not found again for half a minute."""
     _log_to_stderr()
     executed: dict[str, Executed] = {}
-    while rows := await durable.store.stalled(LIMIT):
+    while rows := await durable.swept().stalled(LIMIT):
         done = await asyncio.gather(*(_go_on(durable, row) for row in rows))
         executed |= {each.run_id: each for each in done}
     await durable.store.repair(LIMIT)

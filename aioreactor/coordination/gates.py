@@ -19,7 +19,7 @@ from aioreactor.coordination.keys import SlotKind
 from aioreactor.coordination.orders import Position, Turn
 from aioreactor.coordination.periods import Claim
 from aioreactor.coordination.scopes import Scope
-from aioreactor.coordination.slots import Entry, Lease, Parking, Slot
+from aioreactor.coordination.slots import Bound, Entry, Lease, Parking, Slot
 from aioreactor.definition.primitives import Lock, OrderedLock, Period, Primitive, RateLimit, Semaphore
 from aioreactor.errors import LeaseLost, OutOfTurn
 
@@ -46,6 +46,7 @@ class Terms:
         admitted: It passed those that spend something before (rate limit, period); they are left out.
         on_lost: Called in the loop, once for each hold that is lost.
         parking: How to be called when a lock, semaphore or turn that was refused is there.
+        bound: See `slots.enter`.
     """
 
     scope: Scope
@@ -54,6 +55,7 @@ class Terms:
     admitted: bool = False
     on_lost: Callable[[LeaseLost], None] | None = None
     parking: Parking | None = None
+    bound: Bound | None = "doing"
 
     def wait_of(self, primitive: Any) -> float:
         """Seconds to wait for this one."""
@@ -143,6 +145,7 @@ class Gates:
             label=terms.label,
             on_lost=terms.on_lost,
             parking=terms.parking,
+            bound=terms.bound,
         )
 
     async def _turn(self, primitive: OrderedLock, each: Wanted, terms: Terms) -> Turn:

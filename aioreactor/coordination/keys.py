@@ -76,6 +76,10 @@ class CoordinationKeys:
         base = _base(self.prefix, key) + "order"
         return base, f"{base}:seats", f"{base}:state"
 
+    def waits(self, token: str) -> str:
+        """What is noted with a hold: who waits inside of it."""
+        return f"{self.prefix}:c:{{{quote(token, safe='')}}}:waits"
+
     def inbox(self, name: str) -> str:
         """Channel on which one event loop is told what it was given."""
         return f"{self.prefix}:c:inbox:{name}"

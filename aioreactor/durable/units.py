@@ -7,12 +7,13 @@ of this is lost, the sweeper does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
+from aioreactor.durable.base import store_needed
+from aioreactor.durable.lines import assigned, lines_of
 from aioreactor.durable.reading import Reading
-from aioreactor.engine.ports import JournalFailed, Sent
+from aioreactor.engine.ports import Sent
 from aioreactor.errors import (
     NotResumable,
     RunNotFound,
@@ -25,8 +26,8 @@ from aioreactor.plan.units import PATH
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import StoredReader, encode_outcome
-from aioreactor.store.errors import StoreError
 from aioreactor.store.keys import BOUND, run_id_for_unit
+from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import TERMINAL, Exists, NewRun, RunRow
 from aioreactor.trace import RunRecord, Status
 
@@ -39,6 +40,19 @@ class Dispatching(Reading):
     def units_of(self, plan: Plan, run_id: str, created_ms: int, queue: str, ahead: float) -> RunUnits | None:
         """Who dispatches the units of a run; None if its plan has none."""
         return RunUnits(self, run_id, created_ms, queue, ahead) if plan.has_units else None
+
+    async def ring_if_due(self, run_id: str, queue: str) -> None:
+        """Tell workers of a run that was parked, if what it waits for was there at that very moment.
+
+        Raises:
+            JournalFailed: the store is away.
+
+        Cancellation: it was told, or not.
+        """
+        with store_needed("look at a parked run"):
+            row = await self.store.peek(run_id)
+        if row is not None and row.due_ms == 0 and not row.owner and row.waits_for:
+            await self.ring(run_id, queue)
 
     async def is_orphan(self, row: RunRow) -> bool:
         """Whether a unit that nobody has taken before has a parent that rolled back, and nobody could call it off."""
@@ -81,14 +95,23 @@ class RunUnits:
         runs, plan, unit_id = self._runs, node.unit, self._id_of(path, node)
         assert plan is not None
         queue = plan.options.queue or self._queue
-        new = self._new(plan, runs._codec().inputs(plan, inputs), queue)
-        with _store_needed("create the run of a unit"):
-            created = await runs.store.create(unit_id, new)
+        encoded = runs._codec().inputs(plan, inputs)
+        with store_needed("create the run of a unit"):
+            gates = await self._in_line(unit_id, plan, inputs)
+            created = await runs.store.create(unit_id, self._new(plan, encoded, queue, gates))
             created_ms = await self._created(unit_id) if isinstance(created, Exists) else created.created_ms
         job_id = ""
         if not isinstance(created, Exists) or created.status == "pending":
             job_id = await runs.ring(unit_id, queue)
         return Sent(unit_id, job_id, created_ms / 1000 - self._ahead)
+
+    async def _in_line(self, unit_id: str, plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Positions of a reactor that is dispatched, in the order of dispatch; one that was before has its own."""
+        lines, coordinator = lines_of(plan, inputs), self._runs.environment.coordinator()
+        if not lines or coordinator is None or await self._runs.store.peek(unit_id) is not None:
+            return None
+        (gates,) = await assigned(coordinator, self._runs.lined, [(unit_id, lines)])
+        return gates
 
     async def _created(self, unit_id: str) -> int:
         row = await self._runs.store.peek(unit_id)
@@ -96,7 +119,7 @@ class RunUnits:
             return row.created_ms
         return round((self._runs.environment.clock.now() + self._ahead) * 1000)  # deleted at this very moment
 
-    def _new(self, plan: Plan, inputs: bytes, queue: str) -> NewRun:
+    def _new(self, plan: Plan, inputs: bytes, queue: str, gates: Mapping[str, Any] | None) -> NewRun:
         deadline = plan.options.deadline if plan.options.deadline is not None else self._runs.environment.deadline
         return NewRun(
             reactor=plan.name,
@@ -107,12 +130,13 @@ class RunUnits:
             parent=self._run_id,
             queue=queue or self._runs.settings.queue or "",
             listed=not plan.unit_of,
+            gates=b"" if gates is None else PlanCodec().gates(gates),
         )
 
     async def outcome(self, path: str, node: PlanNode) -> Outcome[Any] | None:
         """See `Units.outcome`."""
         unit_id = self._id_of(path, node)
-        with _store_needed("read a unit"):
+        with store_needed("read a unit"):
             row = await self._runs.store.peek(unit_id)
             if row is None:
                 raise RunNotFound(unit_id)
@@ -125,7 +149,7 @@ class RunUnits:
 
     async def ended(self, path: str, node: PlanNode) -> None:
         """See `Units.ended`."""
-        with _store_needed("wait for a unit"):
+        with store_needed("wait for a unit"):
             await self._runs.store.wait_done(self._id_of(path, node))
 
     async def withdraw(self, path: str, node: PlanNode) -> Status | None:
@@ -134,23 +158,16 @@ class RunUnits:
         options, unit_id = node.unit.options, self._id_of(path, node)
         retention = options.retention if options.retention is not None else self._runs.settings.retention
         outcome = encode_outcome(_called_off(unit_id, node.unit.name, self._run_id))
-        with _store_needed("call off a unit"):
-            return await self._runs.store.withdraw(unit_id, outcome, retention_ms=max(1, int(retention * 1000)))
+        with store_needed("call off a unit"):
+            row = await self._runs.store.peek(unit_id) if options.coordination else None
+            status = await self._runs.store.withdraw(unit_id, outcome, retention_ms=max(1, int(retention * 1000)))
+            if row is not None and status == "cancelled":
+                await self._runs.out_of_line(row)
+            return status
 
     async def parted(self) -> None:
         """See `Units.parted`."""
-        with _store_needed("look at a parked run"):
-            row = await self._runs.store.peek(self._run_id)
-        if row is not None and row.due_ms == 0 and not row.owner and row.waits_for:
-            await self._runs.ring(self._run_id, self._queue)
-
-
-@contextmanager
-def _store_needed(what: str) -> Iterator[None]:
-    try:
-        yield
-    except StoreError as error:
-        raise JournalFailed(f"the store is away, and was to {what}: {error}") from error
+        await self._runs.ring_if_due(self._run_id, self._queue)
 
 
 def called_off(row: RunRow) -> Failure:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from anyio import CancelScope
 
 from aioreactor.definition.primitives import OrderedLock
-from aioreactor.engine import attempt, events
+from aioreactor.engine import attempt, events, marks
 from aioreactor.engine.arguments import FATAL
 from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, PeriodTaken, Wish
@@ -215,6 +215,8 @@ async def passed(
             if snoozed is not None:
                 return Barred(snoozed)
             await coordinator_of(ex).resign(wishes, asking)
+        elif asking.tickets:
+            await coordinator_of(ex).resign([], asking)
         return Barred(await refuse(error))
     except (EngineClosed, *FATAL):
         raise
@@ -255,8 +257,8 @@ async def _too_late(
 
 
 def comes_back(error: ContentionError) -> bool:
-    """Whether it may be had later."""
-    return not isinstance(error, OutOfTurn) or error.reason == "waiting"
+    """Whether it may be had later: not if its line is over, nor if waiting for it would never end."""
+    return not error.cycle and (not isinstance(error, OutOfTurn) or error.reason == "waiting")
 
 
 async def taken(ex: Execution, scope: Scope, wishes: Sequence[Wish], asking: Asking) -> Holding | None:
@@ -279,6 +281,7 @@ async def taken(ex: Execution, scope: Scope, wishes: Sequence[Wish], asking: Ask
 
 async def _through(ex: Execution, scope: Scope, index: int, gate: Gate) -> Readies | Later:
     """Make the attempt, and give back what it held."""
+    marks.expect(ex, scope, index, gate.place.name, gate.holds)
     try:
         ready = await attempt.run_step(ex, scope, index, gate)
     except EngineClosed:
@@ -289,12 +292,15 @@ async def _through(ex: Execution, scope: Scope, index: int, gate: Gate) -> Readi
     ending = _ENDINGS.get(scope.status[index], "failure")
     if isinstance(ready, attempt.Later):
         ending = "halt"  # the next attempt takes its own
-    await released(ex, gate.place, gate.holds, "paused" if ex.lost is not None else ending)
+    done = await released(ex, gate.place, gate.holds, "paused" if ex.lost is not None else ending)
+    marks.settled(ex, scope, index, gate.place.name, marked=done and ex.lost is None)
     return ready
 
 
-async def released(ex: Execution, place: Any, holds: Holding | None, ending: Ending | None) -> None:
+async def released(ex: Execution, place: Any, holds: Holding | None, ending: Ending | None) -> bool:
     """Give holds back, whatever happens meanwhile; without an ``ending`` as if they had never been taken.
+
+    False if a marker or a position could not be written.
 
     Cancellation: noted with the execution, when all of it is done.
     """
@@ -306,9 +312,11 @@ async def released(ex: Execution, place: Any, holds: Holding | None, ending: End
     except Exception as error:
         text = "a marker or a position could not be written"
         note(logger, logging.WARNING, "hold_not_released", text, run_id=ex.state.run_id, error=error)
+        return False
     finally:
         if place is not None:
             coordinator_of(ex).listen(place, None)
+    return True
 
 
 async def _passed_by(ex: Execution, scope: Scope, index: int, number: int, why: str) -> Readies | Later:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from aioreactor.engine import marks
 from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.gating import (
     Waker,
@@ -217,7 +218,7 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
         return
     guard.got(holding, wishes)
     guard.enter(ex, ex.state.root, ex.base)
-    ex.state.gates = {"holds": guard.to_data()}
+    ex.state.gates = marks.beside(ex, {"holds": guard.to_data()})
     if ex.state.recording:
         # At once, so that a crash neither spends a limit again nor leaves the locks to nobody.
         await ex.save(firm=True)
@@ -236,7 +237,7 @@ def _turn_away(ex: Execution, error: BaseException) -> None:
         ex.note_cancel(error)
     elif isinstance(error, PeriodTaken):
         _halt(ex, "period")
-    elif isinstance(error, ContentionError) and not comes_back(error):
+    elif isinstance(error, ContentionError) and not comes_back(error) and not error.cycle:
         _halt(ex, getattr(error, "reason", ""))
     elif not ex.may_park:
         ex.refused = error
@@ -273,7 +274,8 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
         text = "it goes on waiting, since the run has done things already"
         note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, waits_for=name)
     kept = {"holds": guard.to_data()} if guard.holdings else {}
-    ex.state.gates = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions}
+    parked = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions}
+    ex.state.gates = marks.beside(ex, parked)
     ex.unadmitted = guard
     ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error, guard.wishes), name))
     return True
@@ -329,8 +331,12 @@ def _guards(ex: Execution) -> list[Guard]:
 async def mark(ex: Execution, outcome: Outcome[Any]) -> None:
     """The run has succeeded: its periods are marked before that is kept, so that no crash lets a second one succeed.
 
+    So are those of steps that could not be marked before.
+
     Cancellation: noted with the execution.
     """
+    if ex.lost is None:
+        await marks.catch_up(ex)
     guard = ex.state.root.guard if ex.lost is None else None
     for holding in guard.holdings if guard is not None and isinstance(outcome, Success) else ():
         try:
@@ -362,7 +368,8 @@ async def pause(ex: Execution) -> None:
         for holding in guard.forget():
             await released(ex, guard.place, holding, "paused")
         if guard.scope is ex.state.root:
-            ex.state.gates = {"holds": {"leases": [], "turns": [], "claims": claims}, "positions": guard.positions}
+            held = {"leases": [], "turns": [], "claims": claims}
+            ex.state.gates = marks.beside(ex, {"holds": held, "positions": guard.positions})
 
 
 async def _parked(ex: Execution, guard: Guard, holding: Holding, seconds: float) -> None:

@@ -114,7 +114,16 @@ def worker_settings(
         sweep_interval=sweep_interval,
         schedules=found,
     )
-    attributes = {
+    attributes = _attributes(service, options, functions, cron_jobs)
+    return type("WorkerSettings", (WorkerSettings,), {**attributes, "service": service, "modules": names, "url": url})
+
+
+def _attributes(
+    service: WorkerService, options: dict[str, Any], functions: Sequence[Any], cron_jobs: Sequence[Any]
+) -> dict[str, Any]:
+    """What arq's worker reads."""
+    queue = service.queue
+    return {
         # arq's own delays would make its default of ten jobs 20 a second.
         "poll_delay": 0.1,
         "max_jobs": 50,
@@ -128,7 +137,6 @@ def worker_settings(
         "functions": [*functions, *service.functions()],
         "cron_jobs": [*cron_jobs, *service.cron_jobs()],
     }
-    return type("WorkerSettings", (WorkerSettings,), {**attributes, "service": service, "modules": names, "url": url})
 
 
 def _deserializer(options: dict[str, Any]) -> payload.Loads:

@@ -173,10 +173,23 @@ class NodeCompiler:
             elif isinstance(node, AsyncReactorNode) and made.child is not None:
                 value = value_type(node.child)
                 made.unit, made.passed = made.child, made.args
+            elif isinstance(node, MapNode) and node.fan_out is not None:
+                self._bind_fan(made, node)
+                continue
             else:
                 continue
             made.independent = node.independent
             made.kept_as = stored_type(value if is_known(value) else Any)
+
+    def _bind_fan(self, made: PlanNode, node: MapNode[Any]) -> None:
+        """What the elements of a map that fans out are, as runs of their own."""
+        assert made.element is not None
+        if not made.element.element:
+            made.fan = made.element
+            made.passed = tuple(arg for arg in made.args if arg.source is not Source.ITEM)
+            return
+        value, inner = without_signals(self.type_of(node.element)), made.element.nodes[0]
+        made.fan, made.passed = step_plan(self.declaration, inner, value, name=made.name, undone=True)
 
     def _retry(self, node: StepNode[Any]) -> Retry:
         given = (node.retries, self.declaration.options.retries)
@@ -192,7 +205,8 @@ class NodeCompiler:
         made.on_halt = node.on_halt
         made.coordination = node.coordination if node.coordination is not None else ()
         taken = node.coordination if node.coordination is not None else child.options.coordination
-        if any(getattr(each, "kind", "") == "ordered_lock" for each in taken):
+        lined = any(getattr(each, "kind", "") == "ordered_lock" for each in taken)
+        if lined and (node.kind == "compose" or item is not None):
             text = "its OrderedLock is ignored here; positions belong to whole runs"
             self.report.warnings.append(f"{where}: {text}")
         self.report.unresolved += [f"{where}: {text}" for text in child.unresolved]

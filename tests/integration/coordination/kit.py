@@ -119,7 +119,7 @@ class Place:
         """Keys that say that somebody holds or waits, or that would never go."""
         left = []
         for key in [key.decode() for key in await self.do("KEYS", f"{self.prefix}:c:*")]:
-            remembered = key.endswith((":facts", ":rate", ":spent", ":period")) or ":rate:log:" in key
+            remembered = key.endswith((":facts", ":rate", ":spent", ":period", ":waits")) or ":rate:log:" in key
             ttl = await self.do("PTTL", key)
             if ttl == -1 or (ttl != -2 and not remembered):
                 left.append(key)
