@@ -312,10 +312,11 @@ async def take(
         ContentionError: It was not to be had within ``wait``.
         StoreError: The store is away.
 
-    Cancellation: nothing is held.
+    Cancellation: nothing is held; a place in line that was kept before is kept, and may have been given a slot.
     """
     began = time.monotonic() if began is None else began
-    token = (parking.tickets.pop(slot.name, None) if parking is not None else None) or new_token()
+    ticket = parking.tickets.pop(slot.name, None) if parking is not None else None
+    token = ticket or new_token()
     line = Line(desk, slot, token, label)
     try:
         lease = await line.ask(stay=wait > 0 and desk.inbox.is_open)
@@ -325,8 +326,11 @@ async def take(
         if lease is None and parking is not None:
             lease = await line.park(parking)
     except (asyncio.CancelledError, StoreError):
-        # Whether the last question was sent, and answered, is not known.
-        await settled(give_back(desk, slot, token))
+        if parking is not None and ticket is not None:
+            parking.tickets[slot.name] = ticket  # others may know it: whoever asks has it given back, or does not
+        else:
+            # Whether the last question was sent, and answered, is not known.
+            await settled(give_back(desk, slot, token))
         raise
     if lease is None:
         if wait > 0 and parking is None:

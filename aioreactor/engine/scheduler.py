@@ -86,7 +86,6 @@ class Execution(Services):
         "open_nodes",
         "park_after",
         "park_timers_after",
-        "parted",
         "refused",
         "resumed",
         "rollback_limit",
@@ -136,7 +135,7 @@ class Execution(Services):
         self.listening = self.serving = self.asked_again = False
         self.may_park = False
         """Whether what its gates refuse comes back later, instead of failing."""
-        self.parted = self.resumed = False
+        self.resumed = False
         self.refused: BaseException | None = None
         """What its own gates refused, if they did: nothing has run."""
         self.unadmitted: guarding.Guard | None = None
