@@ -237,7 +237,7 @@ async def _leave_line(ex: Execution, parked: Parked | None, asking: Asking) -> N
 
     Cancellation: noted with the execution.
     """
-    if parked is not None and isinstance(ex.lost, OwnershipLost):
+    if parked is not None and is_elsewhere(ex):
         for name in [name for name, token in asking.tickets.items() if parked.tickets.get(name) == token]:
             del asking.tickets[name]
     if asking.tickets:
@@ -256,7 +256,7 @@ async def _used_up(ex: Execution, scope: Scope, index: int, found: Holding) -> H
         await ex.save(firm=True)
     if not scope.stopped:
         return found
-    if isinstance(ex.lost, OwnershipLost):
+    if is_elsewhere(ex):
         found.abandon()  # who has the run may have come with the same places
     else:
         await released(ex, place_around(scope), found, None)
@@ -268,7 +268,7 @@ async def _too_late(
 ) -> Readies | Later:
     """Its scope was stopped, or the run is being left, while it waited."""
     parked = scope.parks.get(index) if scope.parks else None
-    if found is not None and parked is not None and isinstance(ex.lost, OwnershipLost):
+    if found is not None and parked is not None and is_elsewhere(ex):
         found.abandon()  # who has the run may have come with the same places
         return ex.state.drop(scope, index)
     await released(ex, asking.place, found, None)
@@ -277,6 +277,11 @@ async def _too_late(
         return attempt.Later(scope, index, 0.0)
     await shielded(coordinator_of(ex).resign(wishes, asking))
     return ex.state.drop(scope, index)
+
+
+def is_elsewhere(ex: Execution) -> bool:
+    """Whether another execution may have the run, and so come with the places in line that were kept."""
+    return isinstance(ex.lost, OwnershipLost) or not ex.journal.trusted
 
 
 def comes_back(error: ContentionError) -> bool:
@@ -402,8 +407,8 @@ async def withdraw(ex: Execution, scope: Scope, index: int) -> None:
     Cancellation: noted with the execution.
     """
     parked = scope.parks.pop(index, None) if scope.parks else None
-    if parked is None or isinstance(ex.lost, OwnershipLost):
-        return  # who has the run comes with the same places
+    if parked is None or is_elsewhere(ex):
+        return
     node, name = scope.plan.nodes[index], f"{ex.state.run_id}:{scope.path_of(index)}:{scope.attempt_of(index) + 1}"
     place = coordinator_of(ex).place(None, name)
     fixed = [Wish(each, each.key) for each in node.coordination if isinstance(each.key, str)]

@@ -20,6 +20,7 @@ from aioreactor.engine.gating import (
     comes_back,
     coordinator_of,
     hear,
+    is_elsewhere,
     name_of,
     released,
     snooze_delay,
@@ -206,8 +207,10 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
         if isinstance(error, ContentionError) and comes_back(error) and ex.may_park and _snoozed(ex, guard, error):
             await _kept(ex, guard)
             return
-        if not isinstance(ex.lost, OwnershipLost):
+        if not is_elsewhere(ex):
             await shielded(coordinator_of(ex).resign(wishes, guard.asking()))
+        elif not known:
+            await shielded(coordinator_of(ex).resign([], _places(guard)))
         coordinator_of(ex).listen(guard.place, None)
         _turn_away(ex, error)
         for holding in guard.forget():
@@ -230,7 +233,7 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
 
 async def _unknown(ex: Execution, guard: Guard, holding: Holding, known: bool) -> None:
     """Nobody else knows of these holds, unless who has the run now came with the same places in line."""
-    if known and isinstance(ex.lost, OwnershipLost):
+    if known and is_elsewhere(ex):
         coordinator_of(ex).listen(guard.place, None)
         holding.abandon()
     else:
@@ -301,12 +304,17 @@ async def call_off(ex: Execution) -> None:
 
     Cancellation: noted with the execution.
     """
-    if isinstance(ex.lost, OwnershipLost) or ex.parted:
+    if is_elsewhere(ex) or ex.parted:
         return  # who has the run, or takes it, comes with the same places
     await withdraw_all(ex)
     guard = ex.unadmitted
     if guard is not None and guard.tickets:
-        await _resigned(ex, [], Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets))
+        await _resigned(ex, [], _places(guard))
+
+
+def _places(guard: Guard) -> Asking:
+    """Nothing but its places in line."""
+    return Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
 
 
 async def _resigned(ex: Execution, wishes: Sequence[Wish], asking: Asking) -> None:

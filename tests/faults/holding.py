@@ -39,7 +39,7 @@ def kept(after: Any = (), then: Then | None = None, **options: Any) -> Any:
     async def body(self: Any, key: str, ctx: Context) -> str:
         async with inside(ctx, key):
             await write(ctx, "do")
-            found = then(ctx) if then is not None else None
+            found: Any = then(ctx) if then is not None else None
             if hasattr(found, "__await__"):
                 await found
         return f"{ctx.path}!"
@@ -95,8 +95,13 @@ async def stands_still(ctx: Context) -> None:
     if reactors.STOPPING:
         await note(ctx.run_id, "stop:b")
         os.kill(os.getpid(), signal.SIGSTOP)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(3600)
         await note(ctx.run_id, "woken:b")
+
+
+async def until_told(ctx: Context) -> None:
+    while "go" not in await reactors.ledger().lines(ctx.run_id):
+        await asyncio.sleep(0.01)
 
 
 class HeldStops(Reactor, coordination=[LOCK, SLOT]):
@@ -111,4 +116,15 @@ class InStepsStops(Reactor):
     b = kept(after=[a], coordination=[LOCK, SLOT], then=stands_still)
 
 
-reactors.ALL |= {cls.__name__: cls for cls in (Held, HeldFails, InSteps, InStepsFails, HeldStops, InStepsStops)}
+class InStepsWaits(Reactor):
+    key: str
+    a = kept(coordination=[LOCK], then=until_told)
+
+
+class HeldWaits(Reactor, coordination=[LOCK]):
+    key: str
+    a = kept(then=until_told)
+
+
+MADE = (Held, HeldFails, InSteps, InStepsFails, HeldStops, InStepsStops, InStepsWaits, HeldWaits)
+reactors.ALL |= {cls.__name__: cls for cls in MADE}
