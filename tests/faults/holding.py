@@ -126,5 +126,26 @@ class HeldWaits(Reactor, coordination=[LOCK]):
     a = kept(then=until_told)
 
 
-MADE = (Held, HeldFails, InSteps, InStepsFails, HeldStops, InStepsStops, InStepsWaits, HeldWaits)
-reactors.ALL |= {cls.__name__: cls for cls in MADE}
+class Following(Reactor, coordination=[OrderedLock(key_of, poison_after=120, strict=False)]):
+    """One of many in a line; some take longer, some fail."""
+
+    key: str
+    n: int
+    ms: int
+    fails: bool
+
+    @step
+    async def a(self, ctx: Context) -> None:
+        await note(self.key, f"{self.n}")
+        await asyncio.sleep(self.ms / 1000)
+        await note(self.key, f"{self.n}")
+        if self.fails:
+            raise ValueError(self.n)
+
+
+class FollowingStrictly(Following, coordination=[OrderedLock(key_of, poison_after=120)]):
+    """After a failure nobody follows."""
+
+
+WHOLE = (Held, HeldFails, HeldStops, HeldWaits, Following, FollowingStrictly)
+reactors.ALL |= {cls.__name__: cls for cls in (*WHOLE, InSteps, InStepsFails, InStepsStops, InStepsWaits)}

@@ -13,7 +13,7 @@ import pytest
 from aioreactor import Lock, LockUnavailable, Semaphore, runs
 from aioreactor.coordination import inspect
 from tests.faults.holding import TTL
-from tests.faults.kit import Field, Zygote
+from tests.faults.kit import DEEP, Field, Zygote
 from tests.faults.test_pauses import stopped
 from tests.integration.coordination.kit import leftovers
 
@@ -55,7 +55,7 @@ async def visit(field: Field) -> None:
         await field.ledger.write("x", "rival")
 
 
-@pytest.mark.parametrize("name", ["HeldStops", "InStepsStops"])
+@pytest.mark.parametrize("name", ["HeldStops", "InStepsStops"] if DEEP else ["InStepsStops"])
 async def test_who_still_has_its_run_rolls_back_under_the_lock_again(field: Field, name: str) -> None:
     """Only its lease of the lock ended meanwhile."""
     async with Standing(field, reactor=name, lease_ttl=60) as still:
@@ -69,7 +69,7 @@ async def test_who_still_has_its_run_rolls_back_under_the_lock_again(field: Fiel
     assert await leftovers(field.do, field.prefix) == []
 
 
-@pytest.mark.parametrize("name", ["HeldStops", "InStepsStops"])
+@pytest.mark.parametrize("name", ["HeldStops", "InStepsStops"] if DEEP else ["HeldStops"])
 async def test_who_lost_its_run_as_well_does_nothing_any_more(field: Field, name: str) -> None:
     async with Standing(field, reactor=name) as still:
         await visit(field)
@@ -84,8 +84,10 @@ async def test_who_lost_its_run_as_well_does_nothing_any_more(field: Field, name
     assert await leftovers(field.do, field.prefix) == []
 
 
-@pytest.mark.parametrize("wakes_to_end", [False, True])
-@pytest.mark.parametrize("name", ["InStepsWaits", "HeldWaits"])
+CASES = [(name, to_end) for name in ("InStepsWaits", "HeldWaits") for to_end in (False, True)]
+
+
+@pytest.mark.parametrize(("name", "wakes_to_end"), CASES if DEEP else CASES[::3])
 async def test_who_stood_in_line_takes_nothing_from_who_has_its_place(
     ward: Field, clinic: list[Zygote], name: str, wakes_to_end: bool
 ) -> None:

@@ -76,7 +76,7 @@ TABLES = {
     "parks": Table("Held", "completed", DONE, [*TAKE, *PARKED], worker=True, parks=True),
     "parks, steps": Table("InSteps", "completed", DONE, [*TAKE, *PARKED_STEP], worker=True, parks=True),
 }
-AT_ONCE = 24
+AT_ONCE = 12
 """Nobody gives signs of life for them before a worker goes on with them."""
 FORTUNES = {name: [name] for name in TABLES} if DEEP else {"some of all": list(TABLES)}
 CREATED_BY = {"assign 1 applied", "assign 1 known", "announce 1 before", "create 1 before"}
@@ -192,8 +192,9 @@ class Guarded:
 
     async def check(self, victims: list[Victim]) -> None:
         """A worker goes on with all of them; then what each did is what one does undisturbed, one body at a time."""
-        async with self.field.worker(self.medic, snooze_delay=0.3, park_after=0.1):
-            found = await self.field.ended([each.run_id for each in victims])
+        await self.field.enqueue("Chain", "pulse")  # so that the worker is up when it is told to end
+        async with self.field.worker(self.medic, snooze_delay=0.3, snooze_max=1000, park_after=0.1):
+            found = await self.field.ended(["pulse", *(each.run_id for each in victims)], 60)
             async with asyncio.timeout(40):
                 await asyncio.gather(*self.rivals)
         visits, failures = await self.visits(), []

@@ -50,7 +50,7 @@ class Killer:
 
 
 def runtime_of(order: dict[str, Any], hook: Any = None) -> Runtime:
-    names = ("lease_ttl", "max_recoveries", "retention", "durability", "snooze_delay", "park_after")
+    names = ("lease_ttl", "max_recoveries", "retention", "durability", "snooze_delay", "snooze_max", "park_after")
     known = {name: order[name] for name in names if name in order}
     queue = order.get("default_queue")
     settings = Settings(redis_url=order["url"], key_prefix=order["prefix"], queue=queue, **{"lease_ttl": 1, **known})
