@@ -63,8 +63,8 @@ class Table(NamedTuple):
 
 
 TABLES = {
-    "caller": Table("Held", "completed", DONE, ["look", "assign", *BEGIN, *WHOLE]),
-    "caller, back": Table("HeldFails", "failed", UNDONE, ["look", "assign", *BEGIN, *WHOLE_BACK]),
+    "caller": Table("Held", "completed", DONE, ["look", "assign", "announce", *BEGIN, *WHOLE]),
+    "caller, back": Table("HeldFails", "failed", UNDONE, ["look", "assign", "announce", *BEGIN, *WHOLE_BACK]),
     "caller, steps": Table("InSteps", "completed", DONE, [*BEGIN, *STEPS]),
     "caller, steps, back": Table("InStepsFails", "failed", UNDONE, [*BEGIN, *STEPS_BACK]),
     "worker": Table("Held", "completed", DONE, [*TAKE, *WHOLE], worker=True),
@@ -79,7 +79,8 @@ TABLES = {
 AT_ONCE = 12
 """Nobody gives signs of life for them before a worker goes on with them."""
 FORTUNES = {name: [name] for name in TABLES} if DEEP else {"some of all": list(TABLES)}
-CREATED_BY = {"assign 1 applied", "assign 1 known", "announce 1 before", "create 1 before"}
+CREATED_BY = {"assign 1 applied", "assign 1 known", "announce 1 before", "announce 1 applied", "announce 1 known"}
+CREATED_BY |= {"announce 2 before", "create 1 before"}
 """In between a caller has a position and no run yet; it is passed over, or skipped, as nobody gives signs of life."""
 
 
