@@ -71,8 +71,8 @@ TABLES = {
     "worker, back": Table("HeldFails", "failed", UNDONE, [*TAKE, *WHOLE_BACK], worker=True),
     "worker, steps": Table("InSteps", "completed", DONE, [*TAKE, *STEPS], worker=True),
     "worker, steps, back": Table("InStepsFails", "failed", UNDONE, [*TAKE, *STEPS_BACK], worker=True),
-    "taker": Table("Held", "completed", DONE, [*TAKE_OVER, *ADOPTED], worker=True, died_after=0),
-    "taker, back": Table("HeldFails", "failed", UNDONE, [*TAKE_OVER, *ADOPTED_BACK], worker=True, died_after=2),
+    "taker": Table("HeldLong", "completed", DONE, [*TAKE_OVER, *ADOPTED], worker=True, died_after=0),
+    "taker, back": Table("HeldLongFails", "failed", UNDONE, [*TAKE_OVER, *ADOPTED_BACK], worker=True, died_after=2),
     "parks": Table("Held", "completed", DONE, [*TAKE, *PARKED], worker=True, parks=True),
     "parks, steps": Table("InSteps", "completed", DONE, [*TAKE, *PARKED_STEP], worker=True, parks=True),
 }
@@ -163,7 +163,7 @@ class Guarded:
             if victim.point.startswith("assign") or await OrderedLock.peek(victim.key) is not None:
                 assert await OrderedLock.skip(victim.key) == 1
             return
-        if not DEEP and victim.point in victim.table.over:
+        if victim.point in victim.table.over:
             assert await OrderedLock.skip(victim.key) in {1, None}  # instead of waiting until it is passed over
         try:
             async with OrderedLock(victim.key, poison_after=POISON, wait=30):
