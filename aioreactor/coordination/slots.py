@@ -108,6 +108,8 @@ async def take(
     """
     began = time.monotonic() if began is None else began
     ticket = parking.tickets.pop(slot.name, None) if parking is not None else None
+    if ticket is not None:
+        desk.inbox.forget(ticket)
     token = ticket or new_token()
     line = Line(desk, slot, token, label, _watch(desk, slot, token, scope, bound, noted=ticket is not None))
     try:
