@@ -256,20 +256,6 @@ class StoreRequired(AioreactorError):
         )
 
 
-class NotAvailable(StoreRequired):
-    """A store is configured, but this release cannot do what was asked for yet. Raised before anything has run."""
-
-    def __init__(self, what: str, reasons: Sequence[str] = ()) -> None:
-        self.what = what
-        self.reasons = tuple(reasons)
-        because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
-        AioreactorError.__init__(
-            self,
-            f"{what}{because} is not available yet: this release executes a run whole, here or in a "
-            "worker, and keeps it in the store; maps that fan out are still to come",
-        )
-
-
 class RunNotFound(AioreactorError):
     """No run of that id is known: it never existed, was deleted, or its ``retention`` is over."""
 
@@ -317,13 +303,32 @@ class UnitTimeout(AioreactorError):
         super().__init__(f"unit {unit!r} had no outcome after {waited:g} s")
 
 
-class PlanChanged(AioreactorError):
-    """A stored run does not fit the code any more; it is kept and goes on once code that fits is back."""
+class ResultsNotLoaded(AioreactorError):
+    """The results of a map that fanned out are too many to be in memory; read them with ``async for``."""
 
-    def __init__(self, run_id: str, missing: Sequence[str]) -> None:
+    retryable = False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(
+            f"these are the results of {count} elements, which are in the store: read them with "
+            "`async for value in results`, or load all of them with `await results.load()`"
+        )
+
+
+class PlanChanged(AioreactorError):
+    """A stored run does not fit the code any more; it is kept and goes on once code that fits is back.
+
+    ``missing`` are steps that it has and the code does not; ``inputs`` are those that the code requires and it lacks.
+    """
+
+    def __init__(self, run_id: str, missing: Sequence[str], inputs: Sequence[str] = ()) -> None:
         self.run_id = run_id
         self.missing: tuple[str, ...] = tuple(missing)
-        super().__init__(f"run {run_id} has steps that the code does not: {', '.join(self.missing)}")
+        self.inputs: tuple[str, ...] = tuple(inputs)
+        steps = [f"has steps that the code does not: {', '.join(self.missing)}"] if self.missing else []
+        lacks = [f"lacks inputs that the code requires: {', '.join(self.inputs)}"] if self.inputs else []
+        super().__init__(f"run {run_id} {'; it '.join([*steps, *lacks])}")
 
 
 class PayloadTooLarge(AioreactorError):

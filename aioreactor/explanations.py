@@ -9,18 +9,21 @@ from typing import Literal, TypeAlias
 from aioreactor.trace import Status
 
 ReasonKind: TypeAlias = Literal[
-    "ended", "executed", "lost", "worker", "start", "retry", "timer", "interrupt", "decision", "request", "plan"
-]
+    "ended", "aborted", "executed", "lost", "worker", "no_worker", "parked", "start", "rolling_back",
+    "retry", "timer", "interrupt", "decision", "unit", "lock", "semaphore", "rate_limit", "ordered_lock", "cycle",
+    "request", "plan", "unknown_reactor", "unreadable",
+]  # fmt: skip
+SHOWN = 20
+"""So many reasons stand on one screen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """One thing that a run waits for, or what it does. Times in seconds since the epoch, of the server's clock.
 
-    ``kind``: it has ``ended``; somebody has it (``executed``) or had it and is gone (``lost``); it waits for a
-    ``worker``, for its ``start``, for the next attempt of a step (``retry``), for a ``timer``, for an answer
-    (``interrupt``) or a ``decision``; a ``request`` was accepted and not carried out yet; the code does not fit it
-    (``plan``).
+    ``kind`` is one word and stable; what it says of a run is in the guide on interrupts. ``path`` is that of the step
+    that waits, empty where it is the run. ``holder`` is whoever has what is waited for: of a run its process, of a key
+    the run, step and attempt (``run:step:1``), of a unit its run.
     """
 
     kind: ReasonKind
@@ -39,7 +42,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a run does not move: its ``reasons``, the most telling one first."""
+    """Why a run does not move: its ``reasons``, what its steps wait for first, then who has it or is to have it."""
 
     run_id: str
     reactor: str
@@ -47,8 +50,10 @@ class Explanation:
     reasons: tuple[Reason, ...]
 
     def __str__(self) -> str:
-        lines = [f"run {self.run_id} of {self.reactor} is {self.status}", *(f"  {reason}" for reason in self.reasons)]
-        return "\n".join(lines)
+        lines = [f"run {self.run_id} of {self.reactor} is {self.status}"]
+        lines += [f"  {reason}" for reason in self.reasons[:SHOWN]]
+        more = len(self.reasons) - SHOWN
+        return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)
 
 
 def moment(seconds: float) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioreactor.engine.ending import cancelled_outcome
+from aioreactor.engine.progress import progress_of
 from aioreactor.errors import NotResumable, RunNotFound, StepCancelled
+from aioreactor.progress import Progress
 from aioreactor.results import Dispatched, Failure, Outcome, Paused
 from aioreactor.trace import RunRecord, Status, Trace, TraceEntry
 
@@ -102,10 +104,11 @@ class RunHandle(Generic[T]):
         assert self._execution is not None
         return cancelled_outcome(self._execution).status if done else self._execution.status
 
-    async def events(self, *, after: int = -1) -> AsyncIterator[TraceEntry]:
+    async def events(self, *, after: int = -1) -> AsyncGenerator[TraceEntry, None]:
         """The run's trace as it grows, from after the entry with that ``seq`` on, until the run has ended.
 
-        Entries come when they are stored (of a volatile run, when they happen), at most a quarter of a second later.
+        Entries are told when they are stored; should a message be lost, they come some seconds later. Those of a
+        volatile run come at most a quarter of a second after they happened.
 
         Raises:
             RunNotFound: it was deleted.
@@ -116,8 +119,9 @@ class RunHandle(Generic[T]):
             while self._task is not None and not self._task.done() and not await self._exists():
                 await asyncio.wait({self._task}, timeout=EVERY / 10)  # its task has not created it yet
             if await self._exists():
-                async for entry in self._durable.events(self.run_id, after):
-                    yield entry
+                async with aclosing(self._durable.events(self.run_id, after)) as entries:
+                    async for entry in entries:
+                        yield entry
                 return
         following = after + 1
         while True:
@@ -128,6 +132,20 @@ class RunHandle(Generic[T]):
             if is_over:
                 return
             await asyncio.sleep(EVERY)
+
+    async def progress(self) -> Progress:
+        """How far the run is: its steps, the elements of its maps, and what its bodies say of themselves.
+
+        Raises:
+            RunNotFound: it was deleted, or has not begun.
+            UnknownReactor, SerializationError: it cannot be read here.
+
+        Cancellation: nothing happens.
+        """
+        if self._durable is not None:
+            return await self._durable.progress(self.run_id)
+        assert self._execution is not None
+        return progress_of(self._execution.state, await self.status(), {})
 
     async def _exists(self) -> bool:
         assert self._durable is not None

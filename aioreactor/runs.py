@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
     from aioreactor.explanations import Explanation
     from aioreactor.handles import RunHandle
+    from aioreactor.progress import Progress
     from aioreactor.results import Outcome
     from aioreactor.snapshots import RunSnapshot
 
-_HAS = "find, list, delete, undo, resume, cancel, retry, fork, decide, explain, events"
+_HAS = "find, list, delete, undo, resume, cancel, retry, fork, decide, explain, events, progress"
 
 
 class Runs:
@@ -55,7 +57,7 @@ class Runs:
         Cancellation: nothing happens.
         """
         snapshot = await self._stored("find").find(run_id)
-        if self._reactor is not None and snapshot.reactor != self._reactor.plan.name:
+        if not self._is_own(snapshot.reactor):
             raise RunNotFound(run_id)
         return snapshot
 
@@ -105,6 +107,20 @@ class Runs:
         await self._check(durable, run_id)
         await durable.delete(run_id)
 
+    async def progress(self, run_id: str) -> Progress:
+        """How far a run is: its steps, the elements of its maps, and what its bodies say of themselves.
+
+        Raises:
+            RunNotFound: there is no such run, or it is of another reactor.
+            UnknownReactor, SerializationError: it cannot be read here.
+            StoreRequired: no store is configured.
+
+        Cancellation: nothing happens.
+        """
+        durable = self._stored("progress")
+        await self._check(durable, run_id)
+        return await durable.progress(run_id)
+
     async def undo(self, run_id: str) -> Outcome[Any]:
         """Roll back, here, what still stands of a run that has ended or is paused; it ends ``cancelled``.
 
@@ -140,6 +156,7 @@ class Runs:
             RunNotFound: there is no such run, or it is of another reactor.
             NotResumable: it has ended, also meanwhile; or it is rolling back. Nothing changed.
             TimeoutError: the time is up. The run is cancelled all the same.
+            PlanChanged: nobody has it, and the code that is here does not fit. Code that fits cancels it all the same.
             StoreRequired: no store is configured.
 
         Cancellation: gives up the wait; once asked for, the run is cancelled all the same.
@@ -251,10 +268,10 @@ class Runs:
         await self._check(durable, run_id)
         return _handle(durable, run_id, await durable.decide(run_id, _path_of(step), decision))
 
-    async def events(self, run_id: str, *, after: int = -1) -> AsyncIterator[TraceEntry]:
+    async def events(self, run_id: str, *, after: int = -1) -> AsyncGenerator[TraceEntry, None]:
         """The trace of a run as it grows, from after the entry with that ``seq`` on, until the run has ended.
 
-        Entries come when they are stored, at most a quarter of a second later; its end at once.
+        Entries are told when they are stored; should a message be lost, they come some seconds later.
 
         Raises:
             RunNotFound: there is no such run (any more), or it is of another reactor.
@@ -264,8 +281,9 @@ class Runs:
         """
         durable = self._stored("events")
         await self._check(durable, run_id)
-        async for entry in durable.events(run_id, after):
-            yield entry
+        async with aclosing(durable.events(run_id, after)) as entries:
+            async for entry in entries:
+                yield entry
 
     async def explain(self, run_id: str) -> Explanation:
         """Why a run does not move: what it waits for, since when, until when, and who has it. Prints as one screen.
@@ -286,8 +304,15 @@ class Runs:
         Raises:
             RunNotFound: it is one, or there is none.
         """
-        if self._reactor is not None and await durable.reactor_of(run_id) != self._reactor.plan.name:
+        if self._reactor is not None and not self._is_own(await durable.reactor_of(run_id)):
             raise RunNotFound(run_id)
+
+    def _is_own(self, name: str | None) -> bool:
+        """Whether a run with this reactor name is among these, by a name that the class had before, too."""
+        if self._reactor is None:
+            return True
+        plan = self._reactor.plan
+        return name == plan.name or name in plan.options.aliases
 
 
 def _path_of(step: Any) -> str:

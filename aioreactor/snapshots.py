@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aioreactor.engine.fanning import bind, fan_runs
+from aioreactor.engine.fans import Fans
 from aioreactor.engine.ports import Environment
 from aioreactor.engine.recovery import fill_values
 from aioreactor.engine.reporting import shown_inputs, text_of
 from aioreactor.engine.scheduler import Execution
-from aioreactor.engine.scope import NodeStatus
+from aioreactor.engine.scope import FanRun, NodeStatus
 from aioreactor.engine.snapshot import Image, Restorer
+from aioreactor.engine.state import RunState
 from aioreactor.errors import SerializationError
+from aioreactor.map_results import FanResults
 from aioreactor.plan.model import Plan
+from aioreactor.plan.paths import present_path, present_records
 from aioreactor.results import Halt, OpenInterrupt, Outcome, Paused, Success
 from aioreactor.store.codec import codec_for
 from aioreactor.store.codec_records import stamp, unstamp
@@ -95,11 +100,26 @@ class StoredReader:
         self.plan = plan
         self.codec = codec
         self.record = record
-        self.images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+        steps, self._former = present_records(plan, record.steps)
+        self.images = {path: codec.image_back(path, data) for path, data in steps.items()}
         self.entries: list[RawEntry] = [codec.entry_back(data) for data in record.trace]
         self._execution = Execution(environment, plan, record.row.run_id)
         Restorer(self._execution.state, self.images, codec, failing=True).restore()
         fill_values(self._execution, self._execution.state.root)
+
+    def bind(self, fans: Fans | None) -> list[FanResults[Any]]:
+        """Give the results of maps that fanned out a way to the store; gives them."""
+        self._execution.fans = fans
+        return bind(self._execution)
+
+    @property
+    def state(self) -> RunState:
+        """What it is restored to."""
+        return self._execution.state
+
+    def fan_runs(self) -> list[FanRun]:
+        """The maps that fanned out and have begun."""
+        return fan_runs(self._execution)
 
     def results(self) -> dict[str, Any]:
         """Values by step name."""
@@ -107,7 +127,7 @@ class StoredReader:
 
     def results_beside(self, path: str) -> dict[str, Any]:
         """Values by step name, of the scope in which the node at ``path`` stands."""
-        around = path.rpartition(".")[0]
+        around = present_path(self.plan, path).rpartition(".")[0]
         scopes = self._execution.state.scopes()
         return next((scope.results_by_name() for scope in scopes if scope.path == around), {})
 
@@ -118,7 +138,8 @@ class StoredReader:
             for node in scope.plan.nodes:
                 if node.unit is not None and scope.status[node.index] == NodeStatus.COMPLETED:
                     path, free = scope.path_of(node.index), node.independent
-                    found.append(run_id_for_unit(row.run_id, row.created_ms, path, independent=free))
+                    stored = self._former.get(path, path)
+                    found.append(run_id_for_unit(row.run_id, row.created_ms, stored, independent=free))
         return tuple(found)
 
     def interrupts(self) -> tuple[OpenInterrupt, ...]:

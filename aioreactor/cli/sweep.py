@@ -119,7 +119,7 @@ async def _execute(durable: DurableRuns) -> list[Executed]:
     while rows := await durable.swept().stalled(LIMIT):
         done = await asyncio.gather(*(_go_on(durable, row) for row in rows))
         executed |= {each.run_id: each for each in done}
-    await durable.store.repair(LIMIT)
+    await durable.swept().repair(LIMIT)
     return list(executed.values())
 
 
@@ -131,7 +131,7 @@ async def _go_on(durable: DurableRuns, row: RunRow) -> Executed:
     from aioreactor.store.records import LIVE
 
     try:
-        find_plan(row.reactor)
+        find_plan(row.reactor, row.version)
     except UnknownReactor:
         reason = "no module that was named defines its reactor"
         return Executed(row.run_id, row.reactor, row.status, "left", reason)

@@ -14,18 +14,21 @@ from aioreactor.definition.fields import closest_text
 from aioreactor.definition.markers import Value
 from aioreactor.durable.control import ASKABLE, Control, refusal
 from aioreactor.durable.fits import Opened
-from aioreactor.durable.requests import Body, node_at, pack
+from aioreactor.durable.requests import Body, pack
 from aioreactor.engine.orders import Verdict
 from aioreactor.engine.scope import NodeStatus
-from aioreactor.engine.snapshot import Image
+from aioreactor.engine.snapshot import FANNED, Image
 from aioreactor.errors import AlreadyResumed, InputValidationError, NotResumable
 from aioreactor.plan.model import Plan, PlanNode
+from aioreactor.plan.paths import node_at, present_path, present_records
 from aioreactor.starting import check_importable
 from aioreactor.store.plan_codec import known
 from aioreactor.store.records import Accepted, NewRun, Refused
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import Status
 
+COPIED_MS = 3_600_000
+"""For how long the results of maps that fanned out are kept for a run that is about to be created."""
 _STANDS = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 _RETRIED: frozenset[Status] = frozenset(("failed", "cancelled", "aborted"))
 
@@ -48,7 +51,8 @@ class Anew(Control):
             raise NotResumable(run_id, record.row.status, "only what failed or was cancelled can be retried")
         opened = self._opened(record, needs_resources=False)
         kept = [node.name for node in opened.plan.nodes if _stands(node.name, opened.images)]
-        steps = {path: data for path, data in record.steps.items() if _top(path) in kept}
+        stored, _ = present_records(opened.plan, record.steps)
+        steps = {path: data for path, data in stored.items() if _top(path) in kept}
         return await self._begin(record, opened, new_id, steps)
 
     async def fork(self, run_id: str, new_id: str, step: str) -> str:
@@ -84,6 +88,10 @@ class Anew(Control):
         gates = await self._in_line(plan, new_id, opened.inputs, {})
         new = self._new(plan, row.inputs, options, gates=gates)
         new = msgspec.structs.replace(new, parent=row.run_id, steps=steps, state=row.state)
+        fanned = [path for path, data in steps.items() if self._codec().image_back(path, data).opened == FANNED]
+        if fanned:
+            # Copied before it is a run's, so that no key of them can stay for ever.
+            await self.store.fans.copy(row.run_id, new_id, fanned, ttl_ms=COPIED_MS)
         await self._written(new_id, new)
         return plan.name
 
@@ -106,14 +114,16 @@ class Anew(Control):
         """
         record = await self._read(run_id)
         opened = self._opened(record, needs_resources=False)
+        path = present_path(opened.plan, path)
         node, image = node_at(opened.plan, path), opened.images.get(path)
         if record.row.ended or record.row.status == "rolling_back":
             raise refusal(run_id, Refused(record.row.status))
         waits = image is not None and image.opened and image.status == NodeStatus.READY
         if node is None or image is None or node.kind != "step" or not waits:
             raise NotResumable(run_id, record.row.status, f"step {path!r} does not wait for a decision")
-        body = pack(self._decision(node, path, verdict))
-        number = f"decision:{path}:{image.attempts}"
+        stored = opened.stored_path(path)
+        body = pack(self._decision(node, stored, verdict))
+        number = f"decision:{stored}:{image.attempts}"
         accepted = await self.store.ask(run_id, body, request_id=number, allowed=ASKABLE)
         if not isinstance(accepted, Accepted):
             raise refusal(run_id, accepted)
@@ -168,6 +178,7 @@ def _from(plan: Plan, index: int) -> set[int]:
 def _taken_over(plan: Plan, image: Image) -> Image:
     """A result as a fork has it: what made it is another run's to undo."""
     node = node_at(plan, image.path)
-    if node is not None and node.kind == "step" and image.status == NodeStatus.COMPLETED:
+    made_here = node is not None and (node.kind == "step" or image.opened == FANNED)
+    if made_here and image.status == NodeStatus.COMPLETED:
         return replace(image, status=int(NodeStatus.SKIPPED), order=0)
     return replace(image, order=0)

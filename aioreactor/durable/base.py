@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioreactor.durable.correlating import RunCorrelations
 from aioreactor.durable.gatekeeper import Gatekeeper
-from aioreactor.durable.lines import BeatingStore, resigned
+from aioreactor.durable.lines import LineWatch, resigned
 from aioreactor.durable.requests import Ears, RunMailbox
+from aioreactor.durable.sweeping import SweptRuns
 from aioreactor.engine import orders
-from aioreactor.engine.ports import Detached, Environment
+from aioreactor.engine.ports import Detached, Environment, JournalFailed
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
+from aioreactor.queues import QueueReport
 from aioreactor.results import Outcome
 from aioreactor.settings import Settings
 from aioreactor.snapshots import encode_outcome
@@ -28,6 +31,7 @@ from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
 from aioreactor.store.correlations import CorrelationIndex
 from aioreactor.store.errors import StoreError
+from aioreactor.store.fans import FAN_KEYS
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.leases import LeaseKeeper
 from aioreactor.store.lined import LinedRuns
@@ -67,6 +71,19 @@ async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.Cance
     return task.result(), cancelled
 
 
+@contextmanager
+def store_needed(what: str) -> Iterator[None]:
+    """What the store could not do is a failure of the journal.
+
+    Raises:
+        JournalFailed: the store is away.
+    """
+    try:
+        yield
+    except StoreError as error:
+        raise JournalFailed(f"the store is away, and was to {what}: {error}") from error
+
+
 class HandedBack(AioreactorError):
     """This process is told to end: the execution stopped where it was, for another worker to go on with."""
 
@@ -76,6 +93,10 @@ class Queue(Protocol):
 
     async def ring(self, run_ids: Iterable[str], *, due_ms: int | None = None) -> list[str]:
         """Have workers carry these runs on, ``due_ms`` from now."""
+        ...
+
+    async def look(self) -> QueueReport:
+        """Who serves it, and what waits in it."""
         ...
 
 
@@ -97,7 +118,7 @@ class Base:
             wait_replicas=settings.wait_replicas,
             replicas_timeout=settings.wait_replicas_timeout,
         )
-        self.store = RunStore(self.client, prefix=settings.key_prefix)
+        self.store = RunStore(self.client, prefix=settings.key_prefix, others=FAN_KEYS)
         self._executing_here: dict[str, Execution] = {}
         self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, Ears] = WeakKeyDictionary()
         self._handing_back: set[str] = set()
@@ -144,10 +165,11 @@ class Base:
         await self.store.aclose()
         await self.client.aclose()
 
-    def swept(self) -> RunStore | BeatingStore:
+    def swept(self) -> SweptRuns:
         """The store as a sweeper is to see it."""
         keeper = self.environment.coordinator()
-        return BeatingStore(self.store, keeper, self.lined) if isinstance(keeper, Gatekeeper) else self.store
+        lines = LineWatch(self.store, keeper, self.lined) if isinstance(keeper, Gatekeeper) else None
+        return SweptRuns(self.store, self.correlations, max(1, int(self.settings.retention * 1000)), lines)
 
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)

@@ -16,7 +16,7 @@ from typing import Any
 from aioreactor.durable.fits import Opened
 from aioreactor.durable.payloads import checked_payload
 from aioreactor.durable.reading import AT_REST
-from aioreactor.durable.requests import Body, answer_id, node_at, pack, unpack
+from aioreactor.durable.requests import Body, answer_id, pack, unpack
 from aioreactor.durable.starting import Starting
 from aioreactor.durable.taking import Taking
 from aioreactor.engine.orders import Mode
@@ -32,10 +32,11 @@ from aioreactor.errors import (
     UnknownReactor,
 )
 from aioreactor.plan.model import Plan, PlanNode
-from aioreactor.registry import find_reactor
+from aioreactor.plan.paths import node_at, present_path
+from aioreactor.registry import find_plan
 from aioreactor.results import Dispatched, Outcome, Paused
 from aioreactor.store.claim import new_token
-from aioreactor.store.records import Accepted, Missing, Refused
+from aioreactor.store.records import Accepted, Missing, Refused, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
@@ -78,7 +79,7 @@ class Control(Starting, Taking):
                 return await self.outcome(run_id)
             if row.lease_left_ms:
                 await self._rested(run_id, min(LOOK_AGAIN, row.lease_left_ms / 1000 + 0.05))
-            elif self._knows(row.reactor):
+            elif self._knows(row):
                 await self._carried_on(run_id)
             else:
                 if not rung:
@@ -95,9 +96,9 @@ class Control(Starting, Taking):
             else:
                 await self._rested(run_id, 0.05)
 
-    def _knows(self, reactor: str) -> bool:
+    def _knows(self, row: RunRow) -> bool:
         try:
-            find_reactor(reactor)
+            find_plan(row.reactor, row.version)
         except UnknownReactor:
             return False
         return True
@@ -141,11 +142,12 @@ class Control(Starting, Taking):
         """
         record = await self._read(run_id)
         opened = self._opened(record, needs_resources=False)
-        path = _chosen(record, opened, step)
+        path = present_path(opened.plan, _chosen(record, opened, step))
+        stored = opened.stored_path(path)
         node = node_at(opened.plan, path)
         if node is None or node.kind != "interrupt":
             raise NotResumable(run_id, record.row.status, f"it has no interrupt {path!r}")
-        before = next((request for request in record.requests if request.id == answer_id(path)), None)
+        before = next((request for request in record.requests if request.id == answer_id(stored)), None)
         if before is not None:
             return await self._answered_before(run_id, path, node, key, unpack(before.body))
         image = _open_image(record, opened, path, node)
@@ -153,16 +155,16 @@ class Control(Starting, Taking):
             value = checked_payload(path, node.result_type, payload)
         except InputValidationError as error:
             if interrupt_of(node).max_attempts is not None:
-                await self._count(run_id, path, node, error)
+                await self._count(run_id, stored, node, error)
             raise
-        body = Body("answer", path, key or "", self._codec().value(node, path, value), token=new_token())
+        body = Body("answer", stored, key or "", self._codec().value(node, path, value), token=new_token())
         until_ms = round(image.due * 1000)
-        asked = self.store.ask(run_id, pack(body), request_id=answer_id(path), allowed=ASKABLE, until_ms=until_ms)
+        asked = self.store.ask(run_id, pack(body), request_id=answer_id(stored), allowed=ASKABLE, until_ms=until_ms)
         accepted = await asked
         if not isinstance(accepted, Accepted):
             raise refusal(run_id, accepted)
         if not accepted.same:
-            first = next(each for each in (await self._read(run_id)).requests if each.id == answer_id(path))
+            first = next(each for each in (await self._read(run_id)).requests if each.id == answer_id(stored))
             return await self._answered_before(run_id, path, node, key, unpack(first.body))
         return await self._followed(run_id, opened.plan, node)
 
@@ -195,7 +197,7 @@ class Control(Starting, Taking):
             raise RunNotFound(run_id)
         if row.rests_in(AT_REST):
             return await self.outcome(run_id)
-        outcome = await self._followed(run_id, find_reactor(row.reactor).plan, node)
+        outcome = await self._followed(run_id, find_plan(row.reactor, row.version), node)
         if isinstance(outcome, Dispatched) and interrupt_of(node).resume == "inline":
             return await self.finished(run_id, None)
         return outcome
@@ -277,6 +279,7 @@ def _open_image(record: StoredRun, opened: Opened, path: str, node: PlanNode) ->
     if image.due and row.now_ms > image.due * 1000:
         raise refusal(row.run_id, Refused(row.status, late=True))
     allowed = interrupt_of(node).max_attempts
-    if allowed is not None and sum(_is_mistake(each.body, path) for each in record.requests) >= allowed:
+    stored = opened.stored_path(path)
+    if allowed is not None and sum(_is_mistake(each.body, stored) for each in record.requests) >= allowed:
         raise NotResumable(row.run_id, row.status, f"{path!r} got {allowed} payloads that did not fit (max_attempts)")
     return image

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from aioreactor.engine.scope import NodeStatus
+from aioreactor.errors import SerializationError
 from aioreactor.logs import note
 from aioreactor.store.correlations import CorrelationIndex, parted
 from aioreactor.store.errors import StoreError
@@ -37,7 +38,7 @@ class RunCorrelations:
                 if not found:
                     return None
                 run_id, there = parted(found)
-                if await self._is_open(run_id, there):
+                if await _is_open(self._store, run_id, there):
                     return run_id
                 stale = found
         except StoreError as error:
@@ -45,15 +46,6 @@ class RunCorrelations:
             note(logger, logging.WARNING, "correlation_not_kept", text, run_id=self._run_id, path=path)
             return None
         return run_id  # it changed hands all the time, and is another's
-
-    async def _is_open(self, run_id: str, path: str) -> bool:
-        record = await self._store.read(run_id)
-        if record is None or record.row.ended:
-            return False
-        if path not in record.steps:
-            return True  # it is about to open there
-        image = PlanCodec().image_back(path, record.steps[path])
-        return image.status == NodeStatus.READY and image.opened > 0
 
     def answered(self, reactor: str, correlation_id: str, path: str) -> None:
         """An interrupt is open no more."""
@@ -75,3 +67,33 @@ class RunCorrelations:
                 await self._index.expire(reactor, correlation_id, self._run_id, path, self._keep_ms)
         except StoreError as error:
             note(logger, logging.WARNING, "correlation_stays", str(error), run_id=self._run_id)
+
+
+async def mend(store: RunStore, index: CorrelationIndex, limit: int, keep_ms: int) -> int:
+    """Let go of ids whose interrupts are open no more, where nobody came to it; how many.
+
+    Raises:
+        StoreError: the store is away.
+
+    Cancellation: the rest is looked at an hour later.
+    """
+    found = 0
+    for entry in await index.due(limit):
+        holder = await entry.holder()
+        if holder is not None and not await _is_open(store, *holder):
+            await entry.expire(keep_ms)
+            found += 1
+    return found
+
+
+async def _is_open(store: RunStore, run_id: str, path: str) -> bool:
+    record = await store.read(run_id)
+    if record is None or record.row.ended:
+        return False
+    if path not in record.steps:
+        return True  # it is about to open there
+    try:
+        image = PlanCodec().image_back(path, record.steps[path])
+    except SerializationError:
+        return True  # whoever can read it knows better
+    return image.status == NodeStatus.READY and image.opened > 0

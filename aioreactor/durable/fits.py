@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.scope import NodeStatus
-from aioreactor.engine.snapshot import Image
+from aioreactor.engine.snapshot import Codec, Image
 from aioreactor.errors import PlanChanged
 from aioreactor.plan.model import Plan, PlanNode
+from aioreactor.plan.paths import node_at
 from aioreactor.trace import RawEntry
 
 _PART = re.compile(r"([^.\[]+)(\[\d+\])?")
@@ -29,6 +30,12 @@ class Opened:
     fate: Fate | None
     notes: dict[str, Any]
     gates: dict[str, Any] | None
+    former: Mapping[str, str] = field(default_factory=dict)
+    """Of steps that were renamed: by their paths now, those under which they were stored first."""
+
+    def stored_path(self, path: str) -> str:
+        """The path under which a step became known to others, such as those who answered it."""
+        return self.former.get(path, path)
 
     @property
     def is_fresh(self) -> bool:
@@ -46,6 +53,32 @@ def check_fits(plan: Plan, run_id: str, images: Mapping[str, Image]) -> None:
     missing = sorted(path for path, image in images.items() if not _has_place(plan, path, image))
     if missing:
         raise PlanChanged(run_id, missing)
+
+
+def check_inputs(plan: Plan, run_id: str, inputs: Mapping[str, Any], images: Mapping[str, Image], codec: Codec) -> None:
+    """Whether the inputs of the run, and of composed children under way, are all there.
+
+    Raises:
+        PlanChanged: the code requires some that did not exist when they were given.
+    """
+    missing = _lacking(plan, inputs, "")
+    for path, image in images.items():
+        child = _child_at(plan, path) if image.inputs is not None and image.status == NodeStatus.RUNNING else None
+        if child is not None:
+            missing += _lacking(child, codec.inputs_back(child, image.inputs or b""), f"{path}.")
+    if missing:
+        raise PlanChanged(run_id, (), sorted(missing))
+
+
+def _lacking(plan: Plan, inputs: Mapping[str, Any], before: str) -> list[str]:
+    return [f"{before}{field.name}" for field in plan.fields.inputs if field.name not in inputs]
+
+
+def _child_at(plan: Plan, path: str) -> Plan | None:
+    node = node_at(plan, path)
+    if node is None or node.kind != "compose":
+        return None
+    return node.child
 
 
 def _has_place(plan: Plan, path: str, image: Image) -> bool:

@@ -16,6 +16,7 @@ from aioreactor.coordination.gates import Terms, Wanted
 from aioreactor.coordination.holds import Holds
 from aioreactor.coordination.orders import Position
 from aioreactor.coordination.periods import PeriodClaimed
+from aioreactor.coordination.reports import KeyReport
 from aioreactor.coordination.slots import Parking
 from aioreactor.definition.primitives import Lock, OrderedLock, Primitive, Semaphore
 from aioreactor.engine.ports import Asking, Heard, PeriodTaken, Wish
@@ -75,6 +76,16 @@ class Gatekeeper:
             heard(notice.fact, notice.kind, notice.key, notice.waited)
         if self._elsewhere is not None:
             self._elsewhere(notice)
+
+    async def inspect(self, key: str) -> KeyReport:
+        """Everything there is of a key.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: nothing happens.
+        """
+        return await self._coordinator.inspect(key)
 
     # ------------------------------------------------------------------ taking
 

@@ -20,7 +20,6 @@ from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.store.errors import StoreError
 from aioreactor.store.lined import LinedRuns
-from aioreactor.store.records import Repaired, RunRow
 from aioreactor.store.store import RunStore
 from aioreactor.trace import Status
 
@@ -129,8 +128,8 @@ class Beats(Protocol):
         ...
 
 
-class BeatingStore:
-    """A store for a sweeper that gives signs of life for runs in lines, whatever they do: they live.
+class LineWatch:
+    """Gives signs of life for runs in lines, whatever they do: they live.
 
     Those that are queued, parked, paused or due later cannot do it themselves.
     """
@@ -140,8 +139,8 @@ class BeatingStore:
         self._beats = beats
         self._lined = lined
 
-    async def stalled(self, limit: int = 100, *, again_ms: int = 30_000) -> list[RunRow]:
-        """See `jobs.ports.SweptStore`.
+    async def look(self, again_ms: int) -> None:
+        """Look after all that are due; a sweeper that takes one up and dies leaves it to the next after ``again_ms``.
 
         Cancellation: some positions may have no sign of life.
         """
@@ -150,7 +149,6 @@ class BeatingStore:
             await asyncio.gather(*map(self._look, entries))
             if len(entries) < LINED:
                 break
-        return await self._store.stalled(limit, again_ms=again_ms)
 
     async def _look(self, entry: str) -> None:
         each = unpacked(entry)
@@ -177,10 +175,3 @@ class BeatingStore:
             await self._beats.beat(each.positions)
             await self._lined.put([(each._replace(missed=True).pack(), MISSED_MS)])
         await self._lined.drop([each.pack()])
-
-    async def repair(self, limit: int = 100) -> Repaired:
-        """See `jobs.ports.SweptStore`.
-
-        Cancellation: as there.
-        """
-        return await self._store.repair(limit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,8 @@ import msgspec
 from aioreactor.engine import orders
 from aioreactor.errors import SerializationError
 from aioreactor.logs import note
-from aioreactor.plan.model import Plan, PlanNode
+from aioreactor.plan.model import Plan
+from aioreactor.plan.paths import node_at, present_path
 from aioreactor.store.codec_records import stamp, unstamp
 from aioreactor.store.errors import StoreClosed, StoreError
 from aioreactor.store.plan_codec import PlanCodec
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
 
 logger = logging.getLogger("aioreactor.runs")
-_PART = re.compile(r"([^.\[]+)(\[\d+\])?")
 SOON = 0.05
 """Seconds for which a run has to live before this process listens for requests: most end before."""
 
@@ -71,21 +70,6 @@ def answer_id(path: str) -> str:
     return f"answer:{path}"
 
 
-def node_at(plan: Plan, path: str) -> PlanNode | None:
-    """The node at a dotted path from the root."""
-    current: Plan | None = plan
-    inside: PlanNode | None = None
-    for name, element in _PART.findall(path):
-        if current is None or name not in current.by_name:
-            return None
-        inside = current[name]
-        current = inside.child
-        if element and inside.element is not None:
-            single = inside.element.element
-            current, inside = (None, inside.element.nodes[0]) if single else (inside.element, inside)
-    return inside
-
-
 class RunMailbox:
     """See `orders.Mailbox`: the requests of one run."""
 
@@ -121,15 +105,16 @@ class RunMailbox:
     def _decoded(self, number: int, body: Body) -> orders.Order:
         if body.kind == "cancel":
             return orders.Cancel(number, body.text, "stop" if body.mode == "stop" else "rollback")
+        path = present_path(self._plan, body.path)
         if body.kind == "mistake":
-            return orders.Mistake(number, body.path, f"interrupt {body.path!r}", body.errors)
-        node = node_at(self._plan, body.path)
+            return orders.Mistake(number, path, f"interrupt {path!r}", body.errors)
+        node = node_at(self._plan, path)
         if node is None:
             return orders.Answer(number, "", None)
         value: Any = self._codec.value_back(node, body.value) if body.value else None
         if body.kind == "decision":
-            return orders.Decision(number, body.path, body.text, value)  # type: ignore[arg-type]
-        return orders.Answer(number, body.path, value)
+            return orders.Decision(number, path, body.text, value)  # type: ignore[arg-type]
+        return orders.Answer(number, path, value)
 
 
 class Ears(Bell):

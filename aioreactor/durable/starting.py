@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aioreactor.durable.base import despite_cancel, logger
+from aioreactor.durable.elements import Elements
 from aioreactor.durable.lines import assigned, lines_of, resigned
 from aioreactor.durable.reading import AT_REST
-from aioreactor.durable.units import Dispatching
 from aioreactor.engine import reporting
 from aioreactor.errors import ContentionError, IdempotencyConflict, SerializationError
 from aioreactor.logs import note
@@ -33,7 +33,7 @@ def run_id_of(plan: Plan, options: Mapping[str, Any]) -> str | None:
     return run_id_for_key(plan.name, key) if key is not None else given
 
 
-class Starting(Dispatching):
+class Starting(Elements):
     """The part of `DurableRuns` that begins runs."""
 
     async def run(
@@ -70,6 +70,7 @@ class Starting(Dispatching):
         execution.awaits_trigger, execution.state.gates = plan.background is not None, gates
         execution.park_timers_after = self.settings.park_after
         execution.units = self.units_of(plan, run_id, created.created_ms, new.queue, codec.ahead)
+        execution.fans = self.fans_of(plan, run_id, created.created_ms, new.queue, codec)
         if cancelled is not None:
             execution.note_cancel(cancelled)
         try:

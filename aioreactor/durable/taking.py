@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
-from aioreactor.durable.fits import Opened, check_fits
+from aioreactor.durable.elements import Elements
+from aioreactor.durable.fits import Opened, check_fits, check_inputs
 from aioreactor.durable.requests import RunMailbox
-from aioreactor.durable.units import Dispatching, called_off
+from aioreactor.durable.units import called_off
 from aioreactor.engine import marks, orders
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.guarding import Guard, taken_again
@@ -34,13 +36,15 @@ from aioreactor.errors import (
 )
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
+from aioreactor.plan.paths import present_records
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.journal import RunJournal
+from aioreactor.store.keys import FAN
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import Held, Missing, Refused, RunRow
+from aioreactor.store.records import TERMINAL, Changes, Held, Missing, Refused, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
@@ -51,7 +55,7 @@ UNDO_WAITS = 5.0
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled", "paused"))
 
 
-class Taking(Dispatching):
+class Taking(Elements):
     """The part of `DurableRuns` that takes over runs which others began."""
 
     async def recover(self, run_id: str) -> Outcome[Any] | None:
@@ -68,9 +72,20 @@ class Taking(Dispatching):
         claim, cancelled = await despite_cancel(self._take(run_id))
         if cancelled is not None:
             if claim is not None:
-                await despite_cancel(self.store.release(claim))
+                await despite_cancel(self._put_back(claim))
             raise cancelled
         return claim
+
+    async def _put_back(self, claim: Claim) -> None:
+        """Let a run go of which nothing was executed: it is what it was before, for somebody else to take."""
+        row = claim.found
+        if row is None:
+            await self.store.release(claim)
+            return
+        fence, _, waits_for = row.rest.partition(" ")
+        rest = f"{claim.fence} {waits_for}" if fence == str(row.fence) else None  # still nothing is in flight
+        due_ms = 1 if row.status == "paused" else 0  # there was a reason to take it, and there still is
+        await self.store.release(claim, Changes(status=row.status, rest=rest), due_ms=due_ms)
 
     async def _take(self, run_id: str) -> Claim | None:
         """The claim of a run that has to be moved on; None when somebody else has it, or it is over."""
@@ -81,6 +96,7 @@ class Taking(Dispatching):
         claim = await self.store.take(run_id, (row.status,), ttl_ms=self._ttl_ms(), status=status)
         if not isinstance(claim, Claim):
             return None
+        claim.found = row
         if row.lease_ms:
             note(logger, logging.WARNING, "run_recovered", run_id=run_id)
         return claim
@@ -93,6 +109,9 @@ class Taking(Dispatching):
         Cancellation: the execution stops where it was and the run is let go, for another worker.
         """
         try:
+            if run_id.startswith(FAN):
+                await self.serve_fan(run_id)
+                return
             claim = await self._taken(run_id)
             if claim is not None:
                 await self._carry(claim)
@@ -194,8 +213,9 @@ class Taking(Dispatching):
             DefinitionError: a resource is missing.
         """
         codec, row = self._codec(), record.row
-        plan = find_plan(row.reactor)
-        images = {path: codec.image_back(path, data) for path, data in record.steps.items()}
+        plan = find_plan(row.reactor, row.version)
+        steps, former = present_records(plan, record.steps)
+        images = {path: codec.image_back(path, data) for path, data in steps.items()}
         check_fits(plan, row.run_id, images)
         entries = [codec.entry_back(data) for data in record.trace]
         fate = codec.fate_back(row.failure) if row.failure else None
@@ -204,14 +224,12 @@ class Taking(Dispatching):
             codec.notes_back(row.state),
             codec.gates_back(row.gates),
         )
-        opened = Opened(plan, inputs, images, entries, fate, notes, gates)
+        check_inputs(plan, row.run_id, inputs, images, codec)
+        opened = Opened(plan, inputs, images, entries, fate, notes, gates, former)
         Restorer(RunState(plan, row.run_id, time.time), images, codec, failing=True).restore()  # all values can be read
         for _, name, annotation in plan.resource_needs if needs_resources else ():
             self.environment.resource(name, annotation)
         return opened
-
-    def _resources(self, plan: Plan) -> dict[str, Any]:
-        return {item.name: self.environment.resource(item.name, item.annotation) for item in plan.fields.resources}
 
     async def _loaded(self, claim: Claim) -> tuple[StoredRun, asyncio.CancelledError | None]:
         try:
@@ -240,7 +258,7 @@ class Taking(Dispatching):
         try:
             opened = self._opened(record)
         except (PlanChanged, DefinitionError):
-            await self.store.release(claim)
+            await self._put_back(claim)
             raise
         except (UnknownReactor, SerializationError) as error:
             return await self._end_unreadable(claim, error)
@@ -259,30 +277,44 @@ class Taking(Dispatching):
         execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
-        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead)
+        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead, opened.former)
+        if row.place is None:
+            execution.fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
         execution.outer_results = outer
-        execution.state.notes.update(opened.notes)
-        execution.state.gates = opened.gates
-        if guard is not None:
-            execution.state.gates = marks.beside(execution, {"holds": guard.to_data()})
-            guard.enter(execution, execution.state.root, execution.base)
-        if row.deadline_ms is not None:
-            execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
-        execution.state.root.view = view = view_of(plan, inputs, self._resources(plan))
+        self._fill(execution, row, opened, guard)
         if fate is None and opened.fate is None:
             self._hand_over(execution, record, plan, codec)
         if cancelled is not None:
             execution.note_cancel(cancelled)
         if row.run_id in self._handing_back:
             execution.lose(HandedBack(f"run {row.run_id} is handed back"))
-        fresh = claim.fence == 1 or opened.is_fresh  # nobody has executed it before
-        if fresh and fate is None and not opened.images:
-            execution.state.adopt_trace(opened.entries)
-            return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
-        fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
-        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
-        resuming = execution.resume(inputs, restore, back=fate is not None or doom is not None)
-        return await self._executing(claim, journal, row.queue, resuming)
+        if claim.fence == 1 and opened.images and execution.fans is not None:
+            await self.store.fans.persist(row.run_id)  # of a run that takes over the results of another one
+        if fate is None and _is_fresh(claim, opened):
+            work = _begun(execution, opened)
+        else:
+            fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
+            restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
+            work = execution.resume(inputs, restore, back=fate is not None or doom is not None)
+        return await self._settled(row, await self._executing(claim, journal, row.queue, work))
+
+    async def _settled(self, row: RunRow, outcome: Outcome[Any]) -> Outcome[Any]:
+        """An element that has ended is counted by its map; what of that is lost is done by who looks at the map."""
+        if row.place is not None and outcome.status in TERMINAL:
+            await self.settle_run(row.run_id)
+        return outcome
+
+    def _fill(self, execution: Execution, row: RunRow, opened: Opened, guard: Guard | None) -> None:
+        """What is kept of a run beside its nodes."""
+        state = execution.state
+        state.notes.update(opened.notes)
+        state.gates = opened.gates
+        if guard is not None:
+            state.gates = marks.beside(execution, {"holds": guard.to_data()})
+            guard.enter(execution, state.root, execution.base)
+        if row.deadline_ms is not None:
+            state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
+        state.root.view = view_of(opened.plan, opened.inputs, self._resources(opened.plan))
 
     def _hand_over(self, execution: Execution, record: StoredRun, plan: Plan, codec: PlanCodec) -> None:
         """What others want of the run and nobody has done: the first thing that is done, with a cancel before all."""
@@ -313,12 +345,14 @@ class Taking(Dispatching):
         retention_ms = max(1, int(self.settings.retention * 1000))
         await self.store.close(claim, outcome.status, encode_outcome(outcome), retention_ms=retention_ms)
         await self.wake_parent(claim)
+        await self.settle_run(claim.run_id)
         return outcome
 
     async def stalled(self, limit: int) -> list[str]:
         """Ids of runs that somebody has to move on and nobody does; each is told to one sweeper only for a while."""
-        rows = await self.swept().stalled(limit)
-        await self.store.repair(limit)
+        swept = self.swept()
+        rows = await swept.stalled(limit)
+        await swept.repair(limit)
         return [row.run_id for row in rows]
 
 
@@ -329,6 +363,16 @@ async def _let_go(guard: Guard | None) -> None:
     """
     for holding in guard.forget() if guard is not None else ():
         await holding.release("halt")
+
+
+def _is_fresh(claim: Claim, opened: Opened) -> bool:
+    """Whether nobody has executed the run before."""
+    return (claim.fence == 1 or opened.is_fresh) and not opened.images
+
+
+def _begun(execution: Execution, opened: Opened) -> Coroutine[Any, Any, Outcome[Any]]:
+    execution.state.adopt_trace(opened.entries)
+    return execution.run(execution.state.root.view, opened.inputs)
 
 
 def _note_code(journal: RunJournal, plan: Plan, row: RunRow) -> None:

@@ -7,13 +7,14 @@ of this is lost, the sweeper does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from aioreactor.durable.base import store_needed
 from aioreactor.durable.lines import assigned, lines_of
 from aioreactor.durable.reading import Reading
-from aioreactor.engine.ports import JournalFailed, Sent
+from aioreactor.engine.ports import Sent
 from aioreactor.errors import (
     NotResumable,
     RunNotFound,
@@ -26,7 +27,6 @@ from aioreactor.plan.units import PATH
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import StoredReader, encode_outcome
-from aioreactor.store.errors import StoreError
 from aioreactor.store.keys import BOUND, run_id_for_unit
 from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import TERMINAL, Exists, NewRun, RunRow
@@ -38,9 +38,30 @@ _ROLLED_BACK: frozenset[Status] = frozenset(("failed", "cancelled"))
 class Dispatching(Reading):
     """The part of `DurableRuns` that knows of parents and units."""
 
-    def units_of(self, plan: Plan, run_id: str, created_ms: int, queue: str, ahead: float) -> RunUnits | None:
-        """Who dispatches the units of a run; None if its plan has none."""
-        return RunUnits(self, run_id, created_ms, queue, ahead) if plan.has_units else None
+    def units_of(
+        self,
+        plan: Plan,
+        run_id: str,
+        created_ms: int,
+        queue: str,
+        ahead: float,
+        former: Mapping[str, str] = MappingProxyType({}),
+    ) -> RunUnits | None:
+        """Who dispatches the units of a run; None if its plan has none. ``former``: see `fits.Opened`."""
+        return RunUnits(self, run_id, created_ms, queue, ahead, former) if plan.has_units else None
+
+    async def ring_if_due(self, run_id: str, queue: str) -> None:
+        """Tell workers of a run that was parked, if what it waits for was there at that very moment.
+
+        Raises:
+            JournalFailed: the store is away.
+
+        Cancellation: it was told, or not.
+        """
+        with store_needed("look at a parked run"):
+            row = await self.store.peek(run_id)
+        if row is not None and row.due_ms == 0 and not row.owner and row.waits_for:
+            await self.ring(run_id, queue)
 
     async def is_orphan(self, row: RunRow) -> bool:
         """Whether a unit that nobody has taken before has a parent that rolled back, and nobody could call it off."""
@@ -57,7 +78,8 @@ class Dispatching(Reading):
         if record is None:
             return {}
         try:
-            reader = StoredReader(self.environment, find_plan(record.row.reactor), self._codec(), record)
+            plan = find_plan(record.row.reactor, record.row.version)
+            reader = StoredReader(self.environment, plan, self._codec(), record)
             return reader.results_beside(inputs[PATH])
         except (UnknownReactor, SerializationError):
             return {}
@@ -66,7 +88,9 @@ class Dispatching(Reading):
 class RunUnits:
     """The units of one run; `engine.ports.Units`."""
 
-    def __init__(self, runs: Dispatching, run_id: str, created_ms: int, queue: str, ahead: float) -> None:
+    def __init__(
+        self, runs: Dispatching, run_id: str, created_ms: int, queue: str, ahead: float, former: Mapping[str, str]
+    ) -> None:
         self.longest_wait = runs.settings.unit_wait
         self.longest_park = runs.settings.unit_park
         self._runs = runs
@@ -74,9 +98,11 @@ class RunUnits:
         self._created_ms = created_ms
         self._queue = queue
         self._ahead = ahead
+        self._former = former
 
     def _id_of(self, path: str, node: PlanNode) -> str:
-        return run_id_for_unit(self._run_id, self._created_ms, path, independent=node.independent)
+        stored = self._former.get(path, path)
+        return run_id_for_unit(self._run_id, self._created_ms, stored, independent=node.independent)
 
     async def dispatch(self, path: str, node: PlanNode, inputs: Mapping[str, Any]) -> Sent:
         """See `Units.dispatch`."""
@@ -84,7 +110,7 @@ class RunUnits:
         assert plan is not None
         queue = plan.options.queue or self._queue
         encoded = runs._codec().inputs(plan, inputs)
-        with _store_needed("create the run of a unit"):
+        with store_needed("create the run of a unit"):
             gates = await self._in_line(unit_id, plan, inputs)
             created = await runs.store.create(unit_id, self._new(plan, encoded, queue, gates))
             created_ms = await self._created(unit_id) if isinstance(created, Exists) else created.created_ms
@@ -124,7 +150,7 @@ class RunUnits:
     async def outcome(self, path: str, node: PlanNode) -> Outcome[Any] | None:
         """See `Units.outcome`."""
         unit_id = self._id_of(path, node)
-        with _store_needed("read a unit"):
+        with store_needed("read a unit"):
             row = await self._runs.store.peek(unit_id)
             if row is None:
                 raise RunNotFound(unit_id)
@@ -137,7 +163,7 @@ class RunUnits:
 
     async def ended(self, path: str, node: PlanNode) -> None:
         """See `Units.ended`."""
-        with _store_needed("wait for a unit"):
+        with store_needed("wait for a unit"):
             await self._runs.store.wait_done(self._id_of(path, node))
 
     async def withdraw(self, path: str, node: PlanNode) -> Status | None:
@@ -146,7 +172,7 @@ class RunUnits:
         options, unit_id = node.unit.options, self._id_of(path, node)
         retention = options.retention if options.retention is not None else self._runs.settings.retention
         outcome = encode_outcome(_called_off(unit_id, node.unit.name, self._run_id))
-        with _store_needed("call off a unit"):
+        with store_needed("call off a unit"):
             row = await self._runs.store.peek(unit_id) if options.coordination else None
             status = await self._runs.store.withdraw(unit_id, outcome, retention_ms=max(1, int(retention * 1000)))
             if row is not None and status == "cancelled":
@@ -155,18 +181,7 @@ class RunUnits:
 
     async def parted(self) -> None:
         """See `Units.parted`."""
-        with _store_needed("look at a parked run"):
-            row = await self._runs.store.peek(self._run_id)
-        if row is not None and row.due_ms == 0 and not row.owner and row.waits_for:
-            await self._runs.ring(self._run_id, self._queue)
-
-
-@contextmanager
-def _store_needed(what: str) -> Iterator[None]:
-    try:
-        yield
-    except StoreError as error:
-        raise JournalFailed(f"the store is away, and was to {what}: {error}") from error
+        await self._runs.ring_if_due(self._run_id, self._queue)
 
 
 def called_off(row: RunRow) -> Failure:

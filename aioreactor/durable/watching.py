@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from aioreactor.durable.base import Base
 from aioreactor.errors import RunNotFound
+from aioreactor.store.following import following
 from aioreactor.trace import TraceEntry
-
-EVERY = 0.25
-"""Seconds between two looks at a run that goes on; its end is pushed."""
 
 
 class Watching(Base):
     """The part of `DurableRuns` that follows runs."""
 
-    async def events(self, run_id: str, after: int) -> AsyncIterator[TraceEntry]:
-        """The trace of a run from after that ``seq`` on, as it is stored, until the run has ended.
+    async def events(self, run_id: str, after: int) -> AsyncGenerator[TraceEntry, None]:
+        """The trace of a run from after that ``seq`` on, as it is stored, until the run has ended; pushed, not polled.
 
         Raises:
             RunNotFound: there is no such run (any more).
             SerializationError: an entry cannot be read.
+            StoreError: the store is away.
 
         Cancellation: only the following ends.
         """
-        codec, following = self._codec(), after + 1
-        trace = self.store.space.of_run(run_id)[2]
-        async with self.store.pushes().listen(self.store.space.done_channel(run_id)) as bell:
+        codec, seq = self._codec(), max(after + 1, 0)
+        async with following(self.client, self.store.pushes(), self.store.space, run_id, seq) as follower:
             while True:
-                row = await self.store.peek(run_id)  # before its entries, so that those of its end are among them
-                if row is None:
+                piece = await follower.look()
+                if piece is None:
                     raise RunNotFound(run_id)
-                for data in await self.client.execute("LRANGE", trace, following, -1, repeatable=True):
-                    yield TraceEntry(following, *codec.entry_back(data))
-                    following += 1
-                if row.ended:
+                for data in piece.entries:
+                    yield TraceEntry(seq, *codec.entry_back(data))
+                    seq += 1
+                if piece.is_last:
                     return
-                await bell.wait(EVERY)
+                if not piece.is_full:
+                    await follower.wait()

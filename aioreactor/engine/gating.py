@@ -369,7 +369,7 @@ async def _snooze(
         path = scope.path_of(index)
         note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, path=path, waits_for=name)
     delay = snooze_delay(ex, error, wishes)
-    parked = Parked(count, asking.tickets, waker)
+    parked = Parked(count, asking.tickets, waker, name)
     ex.state.snooze(scope, index, parked, ex.clock.now() + delay)
     if before is None:
         ex.state.log("park", scope.path_of(index), number, name)

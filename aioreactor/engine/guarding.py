@@ -274,7 +274,7 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
         text = "it goes on waiting, since the run has done things already"
         note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, waits_for=name)
     kept = {"holds": guard.to_data()} if guard.holdings else {}
-    parked = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions}
+    parked = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions, "for": name}
     ex.state.gates = marks.beside(ex, parked)
     ex.unadmitted = guard
     ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error, guard.wishes), name))
@@ -309,12 +309,32 @@ async def call_off(ex: Execution) -> None:
 
 
 async def finish(ex: Execution, outcome: Outcome[Any]) -> None:
-    """The run has ended, and that is kept: give back what it held, from the inside out.
+    """The run has ended, and that is kept: give back what it held, from the inside out, and its places in line.
 
     Cancellation: noted with the execution.
     """
+    await _leave_lines(ex)
     ending: Ending = "success" if isinstance(outcome, Success) else "halt" if isinstance(outcome, Halt) else "failure"
     await _give_all_back(ex, ending if not isinstance(outcome, Failure) else "failure")
+
+
+async def _leave_lines(ex: Execution) -> None:
+    """What waited when the run was stopped, perhaps in another process, waits no more: nothing is to be kept for it.
+
+    Cancellation: noted with the execution.
+    """
+    if ex.coordinator is None:
+        return
+    await withdraw_all(ex)
+    guard = ex.unadmitted or ex.state.root.guard
+    if guard is None or "holds" in (ex.state.gates or {}):
+        return
+    if guard.tickets or guard.positions:
+        places = Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets, positions=guard.positions)
+        try:
+            await shielded(coordinator_of(ex).resign([], places))
+        except asyncio.CancelledError as error:
+            ex.note_if_cancelled(error)
 
 
 async def _give_all_back(ex: Execution, ending: Ending) -> None:

@@ -19,19 +19,23 @@ from aioreactor.definition.primitives import Primitive
 from aioreactor.engine.limiter import Ready
 from aioreactor.errors import AioreactorError, LeaseLost
 from aioreactor.plan.model import PlanNode
-from aioreactor.results import Outcome
+from aioreactor.results import Outcome, RollbackFailure
 from aioreactor.trace import RawEntry, Status
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Why a run no longer goes forward: its first failure, a cancellation, or a halt."""
+    """Why a run no longer goes forward: its first failure, a cancellation, or a halt.
+
+    ``left``: what of its rollback did not complete, so far.
+    """
 
     kind: Literal["failed", "cancelled", "halted"]
     path: str = ""
     error: BaseException | None = None
     attempts: int = 0
     reason: Any = None
+    left: Sequence[RollbackFailure] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Checkpoint:
     served: int = 0
     gates: Mapping[str, Any] | None = None
     """How far the run is with its own gates, and what it holds; None before it came to them."""
+    reported: Mapping[str, Any] | None = None
+    """How far bodies say they are, by path."""
 
 
 class JournalFailed(AioreactorError):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine import reporting
 from aioreactor.engine.arguments import Frame, resolve, validated, view_of
-from aioreactor.engine.attempt import prepared_of
 from aioreactor.engine.nesting import adopt
 from aioreactor.engine.orders import Cancel
 from aioreactor.engine.ports import Fate
-from aioreactor.engine.scope import Failed, NodeStatus, Scope
+from aioreactor.engine.preparing import prepared_of
+from aioreactor.engine.scope import Failed, FanRun, NodeStatus, Scope
 from aioreactor.engine.snapshot import Codec, Image, Restorer
 from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError, DefinitionError, InputValidationError
@@ -52,7 +52,7 @@ def restoring(
             state.stop_all()  # cancelled before it was restored: nothing of it starts
         fill_values(ex, state.root)
         for scope in state.scopes():
-            _furnish(ex, scope, watch=fate is None)
+            furnish(ex, scope, watch=fate is None)
         return ready
 
     return restore
@@ -62,6 +62,7 @@ def _meet(ex: Execution, fate: Fate) -> None:
     """The run was going back already: nothing starts any more."""
     state, root = ex.state, ex.state.root
     root.stopped = True
+    state.rollback_failures[:] = fate.left
     if fate.kind == "failed":
         assert fate.error is not None
         failed = Failed(fate.error, root, None, attempts=fate.attempts)
@@ -76,7 +77,7 @@ def _meet(ex: Execution, fate: Fate) -> None:
             ex.ordered = Cancel(0, fate.reason, "rollback")
 
 
-def _furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
+def furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
     """What a scope has that is not stored: its view, hooks, deadline; and the results of its maps."""
     if scope.plan.element:
         scope.origin = scope.owner.origin if scope.owner is not None else scope
@@ -121,6 +122,8 @@ def fill_values(ex: Execution, scope: Scope) -> None:
             if done:
                 scope.results[index] = inner.value()
             continue
+        if isinstance(inner, FanRun):
+            continue  # see `fanning.bind`
         for number, element in inner.elements.items():
             fill_values(ex, element)
             if isinstance(inner.outcomes.get(number), Success):

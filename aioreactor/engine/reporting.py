@@ -16,7 +16,7 @@ from aioreactor.results import Failure, Skipped, Success
 from aioreactor.trace import RunRecord, Status
 
 if TYPE_CHECKING:
-    from aioreactor.engine.scheduler import Execution
+    from aioreactor.engine.services import Services
 
 logger = logging.getLogger("aioreactor.engine")
 R = TypeVar("R")
@@ -50,7 +50,7 @@ def _hides(scope: Scope, arg: Arg) -> bool:
     return from_input or is_redacted(arg.annotation)
 
 
-def shown_arguments(ex: Execution, scope: Scope, index: int) -> dict[str, Any]:
+def shown_arguments(ex: Services, scope: Scope, index: int) -> dict[str, Any]:
     """What a step was given; also learns which texts of it are secret."""
     node = scope.plan.nodes[index]
     recorded = scope.arguments.get(index) if scope.arguments else None
@@ -62,7 +62,7 @@ def shown_arguments(ex: Execution, scope: Scope, index: int) -> dict[str, Any]:
     return display_fields(values, hidden)
 
 
-def _resolved(ex: Execution, scope: Scope, index: int, args: tuple[Arg, ...]) -> dict[str, Any]:
+def _resolved(ex: Services, scope: Scope, index: int, args: tuple[Arg, ...]) -> dict[str, Any]:
     frame = Frame(ex, scope, index)
     values = {}
     for arg in args:
@@ -88,7 +88,7 @@ def first_in_flight(scope: Scope) -> tuple[Scope, int] | None:
     return None
 
 
-def blame_first_in_flight(ex: Execution, failed: Failed, scope: Scope) -> None:
+def blame_first_in_flight(ex: Services, failed: Failed, scope: Scope) -> None:
     """A failure of a whole scope names the first step in flight, if there is one."""
     found = first_in_flight(scope)
     failed.path = ""
@@ -99,7 +99,7 @@ def blame_first_in_flight(ex: Execution, failed: Failed, scope: Scope) -> None:
         failed.arguments = shown_arguments(ex, where, index)
 
 
-def log_source_close(ex: Execution, run: MapRun, error: BaseException) -> None:
+def log_source_close(ex: Services, run: MapRun, error: BaseException) -> None:
     """A map's source raised when it was closed."""
     text = ex.scrub(repr(error))
     note(logger, logging.WARNING, "source_close_failed", text, run_id=ex.state.run_id, path=run.path)
@@ -108,13 +108,13 @@ def log_source_close(ex: Execution, run: MapRun, error: BaseException) -> None:
 # ---------------------------------------------------------------------- outcomes
 
 
-def record_of(ex: Execution, status: Status) -> RunRecord:
+def record_of(ex: Services, status: Status) -> RunRecord:
     """What all outcomes of this run share."""
     root = ex.state.root
     return RunRecord(ex.state.run_id, ex.plan.name, status, root.results_by_name, ex.state.trace)
 
 
-def element_outcome(ex: Execution, run: MapRun, index: int) -> ElementOutcome[Any]:
+def element_outcome(ex: Services, run: MapRun, index: int) -> ElementOutcome[Any]:
     """An element's outcome as the reader of the map gets it."""
     found = run.outcomes.get(index)
     if isinstance(found, (Success, Skipped)):
@@ -132,7 +132,7 @@ def _is_inside(path: str, top: str) -> bool:
     return path == top or path.startswith((f"{top}.", f"{top}["))
 
 
-def failure_of(ex: Execution, first: Failed, failures: tuple[Failed, ...], status: Status, left: list[Any]) -> Failure:
+def failure_of(ex: Services, first: Failed, failures: tuple[Failed, ...], status: Status, left: list[Any]) -> Failure:
     """A failure as people get it: redacted, with everything that happened attached."""
     root = ex.state.root
     ex.learn_secrets(text for item in root.inputs.values() for text in secrets_in(item))

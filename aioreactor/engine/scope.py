@@ -38,12 +38,13 @@ class NodeStatus(IntEnum):
 class Parked:
     """A step that was refused by its gates and comes back: how often so far, and its places in line.
 
-    ``waker`` is there in the process that it was refused in.
+    ``waker`` is there in the process that it was refused in. ``waits_for`` is what refused it, for people.
     """
 
     count: int
     tickets: dict[str, str]
     waker: Waker | None = None
+    waits_for: str = ""
 
 
 class Failed:
@@ -259,3 +260,20 @@ class MapRun:
     def settled(self) -> bool:
         """Whether no element is in flight and no other will come."""
         return self.exhausted and self.in_flight == 0
+
+
+class FanRun(MapRun):
+    """One map whose elements are runs of their own, in workers: there are none here, only how far it has come.
+
+    ``fed`` says how far its source was read, where this process knows; ``succeeded`` how many elements did, once they
+    have settled. ``back`` is set when they have been rolled back, as far as that went.
+    """
+
+    __slots__ = ("back", "fed", "lingered", "succeeded")
+
+    def __init__(self, scope: Scope, index: int) -> None:
+        super().__init__(scope, index)
+        self.fed: Any = None
+        self.lingered = False
+        self.succeeded = 0
+        self.back = False

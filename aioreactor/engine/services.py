@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from aioreactor.engine import events, marks, reporting
 from aioreactor.engine.drive import shielded
+from aioreactor.engine.fans import Fans
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, Units
@@ -46,6 +47,7 @@ class Services(ABC):
         "clock",
         "coordinator",
         "environment",
+        "fans",
         "journal",
         "lost",
         "ordered",
@@ -74,6 +76,8 @@ class Services(ABC):
         self.lost: AioreactorError | None = None
         self.ordered: Cancel | None = None
         """Somebody else's request to cancel the run, if that is what ends it."""
+        self.fans: Fans | None = None
+        """Who deals the elements of maps to workers; only of a run that is kept, and is no element itself."""
         self.units: Units | None = None
         """Who dispatches; only of a run that is kept."""
         self.unit_waits: dict[Ready, float] = {}
@@ -101,6 +105,10 @@ class Services(ABC):
     @abstractmethod
     def unkept(self, error: Exception) -> None:
         """A part of a checkpoint cannot be kept as it is: the run fails."""
+
+    @abstractmethod
+    def keep_progress(self) -> None:
+        """Have what bodies report kept soon, with whatever else there is to keep then."""
 
     @abstractmethod
     def interrupt(self, error: BaseException) -> None:
@@ -226,19 +234,31 @@ class Services(ABC):
         if self.unmarked:
             marks.owe(cast("Execution", self))
         return Checkpoint(
-            nodes, entries, status, self._fate(), self.state.notes, firm, self.state.served, self.state.gates
+            nodes,
+            entries,
+            status,
+            self._fate(),
+            self.state.notes,
+            firm,
+            self.state.served,
+            self.state.gates,
+            self._reported(),
         )
+
+    def _reported(self) -> Mapping[str, Any] | None:
+        return dict(self.state.reported) if self.state.reported else None
 
     def _fate(self) -> Fate | None:
         state = self.state
+        left = tuple(state.rollback_failures)
         if state.failures:
             first = state.failures[0]
-            return Fate("failed", first.path, first.error, first.attempts)
+            return Fate("failed", first.path, first.error, first.attempts, left=left)
         if self.ordered is not None and self.ordered.mode == "stop":
             return None  # it goes back only if somebody asks for that
         if state.cancelled:
-            return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None)
-        return Fate("halted", state.halt[1], reason=state.halt[0]) if state.halt is not None else None
+            return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None, left=left)
+        return Fate("halted", state.halt[1], reason=state.halt[0], left=left) if state.halt is not None else None
 
     def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
         """The hooks of a nested scope with middlewares of its own."""
@@ -277,7 +297,11 @@ class Services(ABC):
     def report_progress(
         self, scope: Scope, index: int, attempt: int, done: float, total: float | None, message: str
     ) -> None:
-        """Send a progress event from a body, or from its thread, without making it wait."""
+        """Keep how far a body is, and send a progress event, from the body or its thread, without making it wait."""
+        self.state.reported[scope.path_of(index)] = (done, total, message)
+        if self.state.recording:
+            assert self._host is not None
+            self._host.get_loop().call_soon_threadsafe(self.keep_progress)
         if scope.hooks is None or not scope.hooks.listening("on_progress"):
             return
         send = partial(

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine.arguments import view_of
-from aioreactor.engine.attempt import instance_of
 from aioreactor.engine.gating import coordinator_of, place_around, wishes_of
 from aioreactor.engine.ports import Wish
+from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.scope import Scope
 from aioreactor.errors import ArgumentError, ContentionError, LockUnavailable, OutOfTurn, SemaphoreUnavailable
 from aioreactor.plan.model import Plan, PlanNode

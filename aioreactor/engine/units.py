@@ -21,9 +21,10 @@ from anyio import CancelScope
 
 from aioreactor.engine import events
 from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, validated, view_of
-from aioreactor.engine.attempt import Later, ended, instance_of, keep
+from aioreactor.engine.attempt import Later, ended, keep
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.ports import JournalFailed
+from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.scope import MapRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
 from aioreactor.engine.unit_keys import refuse_held
@@ -48,6 +49,7 @@ from aioreactor.trace import RunRecord
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
+    from aioreactor.engine.services import Services
 
 logger = logging.getLogger("aioreactor.engine")
 PAUSE = 1.0
@@ -219,7 +221,7 @@ async def _wait(ex: Execution, scope: Scope, index: int, unit: int) -> Readies |
     return await ended(ex, scope, index, 1, error, started=False, retry=False)
 
 
-async def watch(ex: Execution, later: Later, limit: CancelScope, ring: Callable[[], None]) -> None:
+async def watch(ex: Services, later: Later, limit: CancelScope, ring: Callable[[], None]) -> None:
     """Ring when the unit that ``later`` waits for has ended.
 
     Cancellation: nobody waits any more.

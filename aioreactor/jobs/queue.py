@@ -15,6 +15,7 @@ from arq.constants import default_queue_name, job_key_prefix
 from aioreactor.jobs import payload
 from aioreactor.jobs.payload import Dumps
 from aioreactor.jobs.ports import Losses
+from aioreactor.queues import QueueReport, WorkerSeen
 from aioreactor.store.calls import Value
 from aioreactor.store.client import StoreClient
 from aioreactor.store.endpoints import Endpoint
@@ -43,6 +44,9 @@ WAKE_MS = 5000
 
 LONGEST_NAP_MS = 1000
 """What becomes due later than this is noticed by a worker without being woken."""
+
+SEEN_MS = 3_600_000
+"""How long a worker that is gone is remembered."""
 
 MAX_DUE_MS = 10 * 366 * DAY_MS
 
@@ -75,6 +79,7 @@ class JobQueue:
         self._keep_ms = keep_ms
         self.queue_name = queue_name
         self.wake_key = f"{queue_name}:wake"
+        self.workers_key = f"{queue_name}:workers"
 
     @property
     def endpoint(self) -> Endpoint:
@@ -137,6 +142,42 @@ class JobQueue:
         args: list[Value] = [due_ms, self._keep_ms, len(job_key_prefix), wakes, WAKE_MS]
         return _scripts["jobs_ring"], keys, [*args, *(body for _, body in jobs)]
 
+    async def beat(
+        self, worker: str, running: int, places: int, *, alive: float, retry_for: float | None = None
+    ) -> None:
+        """A worker of this queue is there, for ``alive`` seconds, with so many runs in so many places.
+
+        Raises:
+            StoreError: As for `ring`.
+
+        Cancellation: it was told, or not.
+        """
+        args: list[Value] = [worker, int(alive * 1000), SEEN_MS, running, places]
+        await self._client.run(_scripts["worker_beat"], [self.workers_key], args, retry_for=retry_for)
+
+    async def left(self, worker: str) -> None:
+        """A worker of this queue has ended.
+
+        Raises:
+            StoreError: As for `ring`.
+
+        Cancellation: it was told, or not.
+        """
+        await self._client.execute("HDEL", self.workers_key, worker, repeatable=True)
+
+    async def look(self) -> QueueReport:
+        """Who serves this queue, and what waits in it.
+
+        Raises:
+            StoreError: As for `ring`.
+
+        Cancellation: nothing happens.
+        """
+        reply = await self._client.run(_scripts["queue_look"], [self.queue_name, self.workers_key])
+        now_ms, due, later, rows = reply.values
+        seen = [_seen(name, row, now_ms) for name, row in zip(rows[::2], rows[1::2], strict=True)]
+        return QueueReport(self.queue_name, due, later, _distinct(seen))
+
     def named(self, queue_name: str) -> JobQueue:
         """Another queue of the same server, or this one; to be closed by nobody."""
         if queue_name == self.queue_name:
@@ -153,6 +194,19 @@ class JobQueue:
 
     def __repr__(self) -> str:
         return f"<JobQueue {self.queue_name}>"
+
+
+def _seen(name: bytes, row: bytes, now_ms: int) -> WorkerSeen:
+    seen_ms, until_ms, running, places = map(int, row.split())
+    return WorkerSeen(name.decode(), seen_ms / 1000, until_ms > now_ms, running, places)
+
+
+def _distinct(seen: Sequence[WorkerSeen]) -> tuple[WorkerSeen, ...]:
+    """By name; of a process with a service for its functions and one for its cron jobs, only the first."""
+    carrying = {worker.process for worker in seen if worker.places}
+    return tuple(
+        sorted((each for each in seen if each.places or each.process not in carrying), key=lambda each: each.name)
+    )
 
 
 def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -173,10 +173,23 @@ class NodeCompiler:
             elif isinstance(node, AsyncReactorNode) and made.child is not None:
                 value = value_type(node.child)
                 made.unit, made.passed = made.child, made.args
+            elif isinstance(node, MapNode) and node.fan_out is not None:
+                self._bind_fan(made, node)
+                continue
             else:
                 continue
             made.independent = node.independent
             made.kept_as = stored_type(value if is_known(value) else Any)
+
+    def _bind_fan(self, made: PlanNode, node: MapNode[Any]) -> None:
+        """What the elements of a map that fans out are, as runs of their own."""
+        assert made.element is not None
+        if not made.element.element:
+            made.fan = made.element
+            made.passed = tuple(arg for arg in made.args if arg.source is not Source.ITEM)
+            return
+        value, inner = without_signals(self.type_of(node.element)), made.element.nodes[0]
+        made.fan, made.passed = step_plan(self.declaration, inner, value, name=made.name, undone=True)
 
     def _retry(self, node: StepNode[Any]) -> Retry:
         given = (node.retries, self.declaration.options.retries)

@@ -7,12 +7,15 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioreactor.errors import OwnershipLost
 from aioreactor.store.calls import Value
 from aioreactor.store.scripts import Reply, Script
 from aioreactor.store.unique import UniqueTexts
+
+if TYPE_CHECKING:
+    from aioreactor.store.records import RunRow
 
 DRIFT = 0.01
 """Part of a lease that its holder does not count on, because clocks do not run equally fast."""
@@ -69,6 +72,7 @@ class Claim:
         asked: How many requests had been left when the store answered last.
         trusted_until: `time.monotonic` until which nobody else can have taken the run.
         keys: Of the run, where it has keys.
+        found: The run as it was before it was taken, where that is known.
         recoveries: How often in a row, this time included, the run was taken from somebody who had not let it go.
         lost: Why it is no longer ours; empty while it is, or may be.
         ended: It was released or closed.
@@ -79,6 +83,7 @@ class Claim:
         "asked",
         "ended",
         "fence",
+        "found",
         "keys",
         "lost",
         "outbox",
@@ -111,6 +116,7 @@ class Claim:
         self.ttl_ms = ttl_ms
         self.asked = 0
         self.recoveries = 0
+        self.found: RunRow | None = None
         self.lost = ""
         self.ended = False
         self.woke: tuple[str, str] | None = None
@@ -154,6 +160,22 @@ class Claim:
     def __repr__(self) -> str:
         state = f" lost: {self.lost}" if self.lost else " ended" if self.ended else ""
         return f"<Claim {self.run_id} ver={self.ver} fence={self.fence}{state}>"
+
+
+class FanClaim(Claim):
+    """The right of a session to execute elements of a map of a run; nothing is written under it but what they came to.
+
+    Attributes:
+        path: Of the map.
+        cut: How what is under way is to be cancelled, once the store has said so.
+    """
+
+    __slots__ = ("cut", "path")
+
+    def __init__(self, run_id: str, path: str, token: str, *, ttl_ms: int, asked_at: float) -> None:
+        super().__init__(run_id, token, ver=0, fence=0, ttl_ms=ttl_ms, asked_at=asked_at)
+        self.path = path
+        self.cut = ""
 
 
 _REASONS = {

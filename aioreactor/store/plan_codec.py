@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 
 from aioreactor.definition.annotations import UNKNOWN, Unresolved
+from aioreactor.definition.fields import REQUIRED
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.snapshot import Image
 from aioreactor.errors import PayloadTooLarge, SerializationError
 from aioreactor.logs import note
+from aioreactor.map_results import FanResults, FanSummary
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.redaction import Scrubber
-from aioreactor.results import Dispatched, Failure, Halt, Success
+from aioreactor.results import Dispatched, Failure, Halt, RollbackFailure, Success
 from aioreactor.store.codec import FieldsCodec, ValueCodec, codec_for
 from aioreactor.store.codec_records import DEFAULT_MAX_VALUE_BYTES, Cipher, check_size, stamp, unstamp
 from aioreactor.store.codec_wire import pack_plain
@@ -48,11 +50,14 @@ class _FateRow(msgspec.Struct, array_like=True):
     error: ErrorData | None
     attempts: int
     reason: Any
+    left: list[RollbackFailure] = []
 
 
 _images = msgspec.msgpack.Decoder(_ImageRow)
 _fates = msgspec.msgpack.Decoder(_FateRow)
 _entries = msgspec.msgpack.Decoder(tuple[float, str, str, int, str])
+_progress = msgspec.msgpack.Decoder(dict[str, tuple[float, float | None, str]])
+_summaries = msgspec.msgpack.Decoder(FanSummary)
 _notes = msgspec.msgpack.Decoder(dict[str, Any])
 
 
@@ -88,10 +93,14 @@ class PlanCodec:
 
     def value(self, node: PlanNode, path: str, value: Any) -> bytes:
         """See `snapshot.Codec`."""
+        if isinstance(value, (FanResults, FanSummary)):
+            return stamp(msgspec.msgpack.encode(value.summary if isinstance(value, FanResults) else value))
         return self._of(node).store(_as_kept(node, value), step=path, limit=self.limit, cipher=self.cipher)
 
     def value_back(self, node: PlanNode, data: bytes) -> Any:
-        """See `snapshot.Codec`."""
+        """See `snapshot.Codec`; of a map that fanned out, a `FanSummary`."""
+        if node.fan is not None and node.collect is None:
+            return _summary_back(node, data)
         found = self._of(node).restore(data, step=node.name, cipher=self.cipher)
         return found.value if node.kind == "async_step" and isinstance(found, Success) else found
 
@@ -111,8 +120,12 @@ class PlanCodec:
         return fields_codec(plan).encode(values, cipher=self.cipher)
 
     def inputs_back(self, plan: Plan, data: bytes) -> dict[str, Any]:
-        """See `snapshot.Codec`."""
-        return fields_codec(plan).decode(data, cipher=self.cipher)
+        """See `snapshot.Codec`. Inputs that the code got since have their defaults."""
+        values = fields_codec(plan).decode(data, cipher=self.cipher)
+        for field in plan.fields.inputs:
+            if field.name not in values and field.default is not REQUIRED:
+                values[field.name] = field.make_default()
+        return values
 
     def item(self, node: PlanNode, path: str, item: Any) -> bytes:
         """See `snapshot.Codec`."""
@@ -210,7 +223,8 @@ class PlanCodec:
         """Why the run goes back, as a record."""
         error = failure_to_data(fate.error, scrub=self.scrub) if fate.error is not None else None
         reason = fate.reason if _is_plain(fate.reason) else str(fate.reason)
-        return stamp(pack_plain([fate.kind, fate.path, error, fate.attempts, reason]))
+        row = [fate.kind, fate.path, error, fate.attempts, reason]
+        return stamp(pack_plain([*row, [list(each) for each in fate.left]] if fate.left else row))
 
     def fate_back(self, data: bytes) -> Fate:
         """Why the run goes back, read again.
@@ -223,7 +237,7 @@ class PlanCodec:
         except msgspec.MsgspecError as error:
             raise SerializationError("the run's failure", str(error)) from error
         found = failure_from_data(row.error) if row.error is not None else None
-        return Fate(row.kind, row.path, found, row.attempts, row.reason)  # type: ignore[arg-type]
+        return Fate(row.kind, row.path, found, row.attempts, row.reason, row.left)  # type: ignore[arg-type]
 
     def notes(self, notes: Mapping[str, Any]) -> bytes:
         """The run's shared state (``ctx.state``) as a record.
@@ -235,6 +249,23 @@ class PlanCodec:
             return stamp(msgspec.msgpack.encode(dict(notes)))
         except (TypeError, ValueError) as error:
             raise SerializationError("ctx.state", str(error)) from error
+
+    def progress(self, reported: Mapping[str, Any]) -> bytes:
+        """How far bodies say they are, as a record."""
+        scrub = self.scrub if self.scrub is not None else str
+        rows = {path: (done, total, scrub(message)) for path, (done, total, message) in reported.items()}
+        return stamp(msgspec.msgpack.encode(rows))
+
+    def progress_back(self, data: bytes) -> dict[str, tuple[float, float | None, str]]:
+        """The same, read again.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            return _progress.decode(unstamp(data, "the run's progress")) if data else {}
+        except msgspec.MsgspecError as error:
+            raise SerializationError("the run's progress", str(error)) from error
 
     def gates(self, gates: Mapping[str, Any]) -> bytes:
         """How far the run is with its coordination, as a record."""
@@ -261,6 +292,14 @@ class PlanCodec:
             return _notes.decode(unstamp(data, "ctx.state")) if data else {}
         except msgspec.MsgspecError as error:
             raise SerializationError("ctx.state", str(error)) from error
+
+
+def _summary_back(node: PlanNode, data: bytes) -> FanSummary:
+    where = f"the stored value of map {node.name!r}"
+    try:
+        return _summaries.decode(unstamp(data, where))
+    except msgspec.MsgspecError as error:
+        raise SerializationError(where, str(error)) from error
 
 
 def _as_kept(node: PlanNode, value: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -89,15 +89,26 @@ class Pushes:
 
         Cancellation: the bell is gone.
         """
-        bell = Bell()
-        ready = self.attach(channel, bell)
+        async with self.hearing([channel], bell := Bell()):
+            yield bell
+
+    @contextlib.asynccontextmanager
+    async def hearing(self, channels: Sequence[str], bell: Bell) -> AsyncIterator[None]:
+        """As `listen`, for one bell on several channels."""
+        attached: list[str] = []
         try:
+            ready = []
+            for channel in channels:
+                ready.append(self.attach(channel, bell))
+                attached.append(channel)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
-                    await ready.wait()
-            yield bell
+                    for each in ready:
+                        await each.wait()
+            yield
         finally:
-            self.detach(channel, bell)
+            for channel in attached:
+                self.detach(channel, bell)
 
     def attach(self, channel: str, bell: Bell) -> asyncio.Event:
         """Have ``bell`` hear what comes on ``channel`` until `detach`; the event is set while it is subscribed.
@@ -109,6 +120,8 @@ class Pushes:
             raise StoreClosed("the run store is closed")
         self._bells.setdefault(channel, set()).add(bell)
         ready = self._ready.setdefault(channel, asyncio.Event())
+        if channel in self._subscribed and not self._unconfirmed[channel]:
+            ready.set()  # it was left just before, and is subscribed still
         self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="aioreactor-store-pushes")
@@ -155,6 +168,7 @@ class Pushes:
                 await self._subscribe(connection)
                 reading.cancel()
         finally:
+            self._subscribed = set()
             for ready in self._ready.values():
                 ready.clear()
             await connection.disconnect(nowait=True)

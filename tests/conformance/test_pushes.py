@@ -167,3 +167,18 @@ async def test_each_loop_has_a_connection_of_its_own(redis_kit: RedisKit) -> Non
     await kit.store.close(claim, "completed", b"")
     assert await waiting == "completed"
     assert (await here).ended
+
+
+async def test_a_channel_that_was_left_at_this_moment_is_ready_at_once(redis_kit: RedisKit) -> None:
+    """It was not unsubscribed yet; a listener that waited for a confirmation would wait for nothing."""
+    ears = redis_kit.store.pushes()
+    async with ears.listen("channel"):
+        pass
+    first, again = Bell(), Bell()
+    ears.attach("channel", first)
+    await ears._ready["channel"].wait()
+    ears.detach("channel", first)
+    assert ears.attach("channel", again).is_set()
+    await redis_kit.do("PUBLISH", "channel", "x")
+    assert await again.wait(5)
+    ears.detach("channel", again)

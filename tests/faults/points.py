@@ -28,6 +28,8 @@ STEPS = {
     "run_release": "let go",
     "jobs_ring": "ring",
     "index_claim": "claim",
+    "schedule_claim": "tick",
+    "schedule_settle": "settle",
 }
 """What each script is to the protocols. Extensions of leases are not among them: they come when they come."""
 

@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from aioreactor import OwnershipLost, Runtime, Settings, runs, sweep, worker_settings
+from aioreactor import OwnershipLost, Runtime, Settings, runs, schedule, sweep, worker_settings
 from aioreactor.jobs.queue import JobQueue
 from aioreactor.jobs.sweeper import sweep_up
 from aioreactor.jobs.worker import create_worker
@@ -91,6 +91,7 @@ async def work(order: dict[str, Any], runtime: Runtime) -> None:
         shutdown_grace=order.get("grace", 0),
         sweep_interval=order.get("sweep"),
         max_concurrency=order.get("concurrency", 100),
+        schedules=[schedule(reactors.ALL[name], cron=cron, key=key) for name, cron, key in order.get("schedules", [])],
     )
     await create_worker(settings, burst=order.get("burst", False)).serve()
 

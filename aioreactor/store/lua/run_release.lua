@@ -7,7 +7,8 @@ Repeatable: `write` tells a repeat.
 keys: run, steps, trace, requests
 args: token, ver, write, channel, due_ms, status, n_scalars, n_steps, n_dropped, changes...
 returns: OK ver asked | MOVED ver asked created_ms labels | LOST why
-events: publishes the new status on `channel` if it changed
+events: publishes the new status on `channel` if it changed, and the version on the channel `trace` while somebody
+  follows it
 ]]
 --- @include "clock"
 --- @include "changes"
@@ -26,6 +27,7 @@ if not repeated then
     redis.call('HDEL', run, 'recoveries')
   end
   write_changes(run, steps, trace, 10, n_scalars, n_steps, n_dropped)
+  --- @include "told"
   if redis.call('HDEL', run, 'woken') == 1 then
     redis.call('HSET', run, 'due_ms', 0)
   end

@@ -7,6 +7,7 @@ Repeatable: `write` tells a repeat.
 keys: run, steps, trace, requests
 args: token, ver, write, ttl_ms, status, n_scalars, n_steps, n_dropped, changes...
 returns: OK ver asked | MOVED ver asked created_ms labels | LOST why
+events: publishes the version on the channel `trace` while somebody follows it
 ]]
 --- @include "clock"
 --- @include "changes"
@@ -26,5 +27,6 @@ if not repeated then
     redis.call('HDEL', run, 'recoveries')
   end
   write_changes(run, steps, trace, 9, n_scalars, n_steps, n_dropped)
+  --- @include "told"
 end
 --- @include "accepted"

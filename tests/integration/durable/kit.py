@@ -114,6 +114,9 @@ class Place:
     async def assert_clean(self) -> None:
         """No lease, no living run, no key without owner or expiry."""
         for key in [key.decode() for key in await self.do("KEYS", f"{self.prefix}:*")]:
+            if "{:index}:correlation:" in key:
+                watched = await self.do("ZSCORE", self.store.space.correlations(), key)
+                assert watched or await self.do("PTTL", key) > 0, key
             if "{:index}" in key:
                 continue
             assert await self.do("PTTL", key) > 0, key

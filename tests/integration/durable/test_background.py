@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -68,10 +68,12 @@ class Impatient(Reactor[str], name="bg.Impatient", retries=Retry(max_attempts=2,
 
 
 @contextlib.asynccontextmanager
-async def working(place: Place, **settings: Any) -> AsyncIterator[Any]:
+async def working(
+    place: Place, *, worker_options: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Any]:
     """A worker of this key space, in this process, with a runtime of its own."""
     async with place.another(queue=f"{place.prefix}-queue", **settings):
-        made = worker_settings(sweep_interval=None, shutdown_grace=0)
+        made = worker_settings(sweep_interval=None, shutdown_grace=0, **(worker_options or {}))
         worker = create_worker(made, handle_signals=False)
         serving = asyncio.create_task(worker.serve())
         try:

@@ -28,6 +28,7 @@ from aioreactor import (
     step,
     timer,
 )
+from aioreactor.durable.correlating import RunCorrelations
 from aioreactor.durable.requests import Body, answer_id, pack
 from aioreactor.errors import CorrelationTaken, InterruptTimeout
 from aioreactor.results import OpenInterrupt
@@ -518,6 +519,51 @@ async def test_of_many_that_open_the_same_id_one_does(place: Place) -> None:
     found = await asyncio.gather(*(Correlated.run(number="5") for _ in range(20)))
     assert Counter(map(type, found)) == {Paused: 1, Failure: 19}
     assert await Correlated.runs.resume(correlation_id="req-5", payload="x") == Success("x")
+
+
+async def looked_at(place: Place) -> int:
+    """A sweeper looks at all correlation ids; gives how many are to be looked at again."""
+    watched = place.store.space.correlations()
+    for key in await place.do("ZRANGE", watched, 0, -1):
+        await place.do("ZADD", watched, 1, key)
+    assert await place.sweep_elsewhere() == []
+    assert await place.do("ZCOUNT", watched, "-inf", 1) == 0
+    return int(await place.do("ZCARD", watched))
+
+
+@pytest.mark.parametrize("end", ["resume", "cancel", "delete"])
+async def test_an_id_that_nobody_let_go_of_goes_after_a_while(
+    place: Place, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """As after a crash between the end of the interrupt and the end of its entry."""
+
+    async def died(self: Any) -> None:
+        self._answered.clear()
+
+    monkeypatch.setattr(RunCorrelations, "settle", died)
+    outcome = await Correlated.run(number="7")
+    entry = place.store.space.correlation("pause.Correlated", "req-7")
+    assert (await looked_at(place), await place.do("PTTL", entry)) == (1, -1)  # it is open, and stays
+    if end == "resume":
+        await Correlated.runs.resume(correlation_id="req-7", payload="x")
+    else:
+        await getattr(runs, end)(outcome.run_id)
+    assert await place.do("PTTL", entry) == -1
+    assert await looked_at(place) == 0
+    assert 0 < await place.do("PTTL", entry) <= 24 * 3_600_000
+
+
+async def test_an_id_that_was_claimed_by_a_process_that_died_is_let_go_of(place: Place) -> None:
+    """It died before the interrupt was open; who goes on fails before it comes to that."""
+    durable = place.runtime.durable
+    assert durable is not None
+    outcome = await Correlated.run(number="6")
+    await durable.correlations.claim("pause.Correlated", "req-66", outcome.run_id, "elsewhere")
+    assert await looked_at(place) == 2  # its run may be about to open it
+    await runs.cancel(outcome.run_id)
+    await looked_at(place)
+    assert await place.do("ZCARD", place.store.space.correlations()) == 0
+    assert await place.do("PTTL", place.store.space.correlation("pause.Correlated", "req-66")) > 0
 
 
 async def test_inside_a_composed_child_by_its_path(place: Place) -> None:

@@ -13,7 +13,7 @@ from arq.connections import ArqRedis
 from arq.worker import Worker as StockWorker
 from arq.worker import func, get_kwargs
 
-from aioreactor.jobs import payload, service
+from aioreactor.jobs import beats, payload, service
 from aioreactor.jobs.ports import Backing
 from aioreactor.jobs.queue import JobQueue
 from aioreactor.jobs.service import WorkerService, cron_ticks, guarded
@@ -21,6 +21,7 @@ from aioreactor.jobs.settings import WorkerSettings, redis_settings, shown, work
 from aioreactor.jobs.sweeper import sweep, sweep_up
 from aioreactor.jobs.worker import Worker as OurWorker
 from aioreactor.jobs.worker import create_worker
+from aioreactor.queues import QueueReport
 from aioreactor.store.client import StoreClient
 from aioreactor.store.records import LIVE, NewRun
 from aioreactor.store.store import RunStore
@@ -301,7 +302,56 @@ async def test_the_cron_job_sweeps_and_never_raises(
     await client.aclose()
     await broken.sweep({})
     assert "a sweep failed" in caplog.text
-    await WorkerService(Backing(gates), queue).sweep({})
+    idle = WorkerService(Backing(gates), queue)
+    await idle.sweep({})
+    for each in (ours, broken, idle):
+        await each.shutdown({})
+
+
+# ---------------------------------------------------------------------- signs of life
+
+
+async def loads(queue: JobQueue) -> list[tuple[int, int]]:
+    return sorted((worker.running, worker.places) for worker in (await queue.look()).alive)
+
+
+async def test_a_worker_says_that_it_is_there_and_that_it_has_left(
+    one: WorkerService, gates: Gates, queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beats, "EVERY", 0.01)
+    other = WorkerService(Backing(gates), queue, max_concurrency=7, shutdown_grace=0)
+    assert await queue.look() == QueueReport(queue.queue_name, 0, 0, ())
+    await other.startup({})
+    await one.carry(CTX, 1, ["a"])
+    async with asyncio.timeout(20):
+        while await loads(queue) != [(0, 7), (1, 1)]:
+            await asyncio.sleep(0.005)
+    await queue.ring(["x"])
+    await queue.ring(["y"], due_ms=60_000)
+    found = await queue.look()
+    assert (found.due, found.later) == (1, 1)
+    await other.shutdown({})
+    assert await loads(queue) == [(1, 1)]
+
+
+async def test_one_that_is_killed_counts_as_gone_after_a_while_and_is_remembered(stage: Stage, queue: JobQueue) -> None:
+    await queue.beat("h:1:a", 3, 4, alive=-1)
+    await queue.beat("h:2:b", 0, 4, alive=60)
+    found = await queue.look()
+    assert [(worker.name, worker.alive, worker.running) for worker in found.workers] == [
+        ("h:1:a", False, 3),
+        ("h:2:b", True, 0),
+    ]
+    assert found.last_seen == found.alive[0].seen_at
+    assert 0 < await stage.redis.pttl(queue.workers_key) <= 3_600_000
+
+
+async def test_a_process_that_has_a_service_for_its_cron_jobs_only_is_one_worker(queue: JobQueue) -> None:
+    await queue.beat("h:1:sweeps", 0, 0, alive=60)
+    assert [(worker.name, worker.places) for worker in (await queue.look()).workers] == [("h:1:sweeps", 0)]
+    await queue.beat("h:1:carries", 2, 9, alive=60)
+    await queue.beat("h:2:sweeps", 0, 0, alive=60)
+    assert [worker.name for worker in (await queue.look()).workers] == ["h:1:carries", "h:2:sweeps"]
 
 
 # ---------------------------------------------------------------------- settings
