@@ -104,7 +104,7 @@ async def take(
         ContentionError: It was not to be had within ``wait``.
         StoreError: The store is away.
 
-    Cancellation: nothing is held.
+    Cancellation: nothing is held; a place in line that was kept before is kept, and may have been given a slot.
     """
     began = time.monotonic() if began is None else began
     ticket = parking.tickets.pop(slot.name, None) if parking is not None else None
@@ -120,8 +120,11 @@ async def take(
         if lease is not None:
             await line.unwatch()
     except (asyncio.CancelledError, StoreError):
-        # Whether the last question was sent, and answered, is not known.
-        await settled(line.leave())
+        if parking is not None and ticket is not None:
+            parking.tickets[slot.name] = ticket  # others may know it: whoever asks has it given back, or does not
+        else:
+            # Whether the last question was sent, and answered, is not known.
+            await settled(line.leave())
         raise
     if lease is None:
         if line.cycle is not None or (wait > 0 and parking is None):

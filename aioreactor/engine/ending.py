@@ -148,8 +148,7 @@ async def _left(ex: Execution, leaving: Leaving, status: Status = "running") -> 
     delay = max(0.0, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
     await guarding.leave(ex, delay)
     job_id = await ex.part(delay, leaving.waits_for, status)
-    ex.parted = True
-    if any(waker.woken for waker in _wakers(ex)):
+    if ex.parted and any(waker.woken for waker in _wakers(ex)):
         ex.journal.rouse()  # it was called while it was being left
     if ex.units is not None and leaving.kind == "park" and ex.lost is None:
         await ex.units.parted()

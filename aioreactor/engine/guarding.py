@@ -21,6 +21,7 @@ from aioreactor.engine.gating import (
     comes_back,
     coordinator_of,
     hear,
+    is_elsewhere,
     name_of,
     released,
     snooze_delay,
@@ -198,6 +199,7 @@ def _made(ex: Execution) -> Guard | None:
 
 async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitted: bool) -> None:
     hear(ex, ex.state.root, None, 1, guard.place)
+    known = bool(guard.tickets)  # to whoever takes the run
     try:
         holding = await coordinator_of(ex).acquire(wishes, guard.asking(admitted=admitted))
     except EngineClosed:
@@ -206,14 +208,17 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
         if isinstance(error, ContentionError) and comes_back(error) and ex.may_park and _snoozed(ex, guard, error):
             await _kept(ex, guard)
             return
-        await shielded(coordinator_of(ex).resign(wishes, guard.asking()))
+        if not is_elsewhere(ex):
+            await shielded(coordinator_of(ex).resign(wishes, guard.asking()))
+        elif not known:
+            await shielded(coordinator_of(ex).resign([], _places(guard)))
         coordinator_of(ex).listen(guard.place, None)
         _turn_away(ex, error)
         for holding in guard.forget():
             await released(ex, guard.place, holding, "failure")
         return
     if ex.lost is not None:
-        await released(ex, guard.place, holding, None)  # it was called off meanwhile: nobody would know of it
+        await _unknown(ex, guard, holding, known)  # it was called off meanwhile
         guard.enter(ex, ex.state.root, ex.base)  # with what it was known to hold before
         return
     guard.got(holding, wishes)
@@ -223,8 +228,17 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
         # At once, so that a crash neither spends a limit again nor leaves the locks to nobody.
         await ex.save(firm=True)
     if isinstance(ex.lost, OwnershipLost):
-        for holding in guard.forget():  # nobody else knows of it
-            await released(ex, guard.place, holding, None)
+        for holding in guard.forget():
+            await _unknown(ex, guard, holding, known)
+
+
+async def _unknown(ex: Execution, guard: Guard, holding: Holding, known: bool) -> None:
+    """Nobody else knows of these holds, unless who has the run now came with the same places in line."""
+    if known and is_elsewhere(ex):
+        coordinator_of(ex).listen(guard.place, None)
+        holding.abandon()
+    else:
+        await released(ex, guard.place, holding, None)
 
 
 def _turn_away(ex: Execution, error: BaseException) -> None:
@@ -292,15 +306,22 @@ async def call_off(ex: Execution) -> None:
 
     Cancellation: noted with the execution.
     """
-    guard = ex.unadmitted
-    if isinstance(ex.lost, OwnershipLost):
-        return  # who has the run comes with the same places
+    if is_elsewhere(ex) or ex.parted:
+        return  # who has the run, or takes it, comes with the same places
     await withdraw_all(ex)
-    if guard is None or not guard.tickets:
-        return
+    guard = ex.unadmitted
+    if guard is not None and guard.tickets:
+        await _resigned(ex, [], _places(guard))
+
+
+def _places(guard: Guard) -> Asking:
+    """Nothing but its places in line."""
+    return Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
+
+
+async def _resigned(ex: Execution, wishes: Sequence[Wish], asking: Asking) -> None:
     try:
-        places = Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
-        await shielded(coordinator_of(ex).resign([], places))
+        await shielded(coordinator_of(ex).resign(wishes, asking))
     except asyncio.CancelledError as error:
         ex.note_if_cancelled(error)
 
@@ -316,6 +337,9 @@ async def finish(ex: Execution, outcome: Outcome[Any]) -> None:
     await _leave_lines(ex)
     ending: Ending = "success" if isinstance(outcome, Success) else "halt" if isinstance(outcome, Halt) else "failure"
     await _give_all_back(ex, ending if not isinstance(outcome, Failure) else "failure")
+    await withdraw_all(ex)
+    if ex.unadmitted is not None:  # called off while it waited for what it is to hold
+        await _resigned(ex, ex.unadmitted.wishes, ex.unadmitted.asking())
 
 
 async def _leave_lines(ex: Execution) -> None:

@@ -51,14 +51,14 @@ Tell: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 class Execution(Acting):
     """One run in this process: `run` proceeds from validated inputs to the outcome."""
 
-    __slots__ = ("began_at", "doom", "parted", "refused", "resumed", "unadmitted")
+    __slots__ = ("began_at", "doom", "refused", "resumed", "unadmitted")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
         Acting.__init__(self, environment, plan, run_id, journal)
         self.began_at = self.clock.monotonic()
         self.doom: AioreactorError | None = None
         """The run was taken up to be failed with this: what may have started before counts as cut off."""
-        self.parted = self.resumed = False
+        self.resumed = False
         self.refused: BaseException | None = None
         """What its own gates refused, if they did: nothing has run."""
         self.unadmitted: guarding.Guard | None = None

@@ -53,6 +53,7 @@ class Services(ABC):
         "ordered",
         "outcome",
         "outer_results",
+        "parted",
         "plan",
         "state",
         "tasks",
@@ -74,6 +75,8 @@ class Services(ABC):
         self.tasks: TaskGroup
         self.outcome: Outcome[Any] | None = None
         self.lost: AioreactorError | None = None
+        self.parted = False
+        """Whether the run was let go unfinished: whoever takes it goes on with it."""
         self.ordered: Cancel | None = None
         """Somebody else's request to cancel the run, if that is what ends it."""
         self.fans: Fans | None = None
@@ -221,12 +224,16 @@ class Services(ABC):
 
     async def part(self, delay: float, waits_for: str, status: Status = "running") -> str:
         """Write the last checkpoint, and let the run go unfinished; gives the id of the job that goes on with it."""
+        if self.lost is not None:
+            return ""
         nodes, entries = self.state.take_changes()
         try:
-            return await self.journal.part(self._checkpoint(nodes, entries, status), delay, waits_for)
+            job_id = await self.journal.part(self._checkpoint(nodes, entries, status), delay, waits_for)
         except (OwnershipLost, JournalFailed) as error:
             self.lose(error)
             return ""
+        self.parted = True
+        return job_id
 
     def _checkpoint(
         self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False

@@ -6,14 +6,20 @@ import asyncio
 import os
 import signal
 import time
+from datetime import datetime
 
 import pytest
 
 from aioreactor import runs
+from aioreactor.embedded import EmbeddedServer
 from aioreactor.jobs.book import ScheduleBook
 from aioreactor.jobs.ticks import Ticks
 from tests.faults.kit import KILLED, Field, Zygote, check_run
 from tests.faults.test_pauses import stopped
+from tests.faults.test_restarts import lasting
+from tests.integration.store_client.servers import Server
+
+__all__ = ["lasting"]
 
 YEARLY = "0 0 1 1 *"
 FORWARD = ["do:a", "do:b", "do:c"]
@@ -88,3 +94,30 @@ async def test_one_that_sleeps_while_others_begin_the_run(ward: Field, clinic: l
             os.kill(sleeper.pid, signal.SIGCONT)
         await sleeper.end()
     await assert_begun_once(ward, run_id, "k")
+
+
+async def begun(number: int) -> list[str]:
+    """Wait until so many runs of the schedule have been; gives the ids of all that are there."""
+    async with asyncio.timeout(60):
+        while len(found := await runs.list(tag="schedule:k", limit=1000)) < number:
+            await asyncio.sleep(0.05)  # nobody tells when a run is created
+    return [run.run_id for run in found]
+
+
+async def test_a_server_that_restarts_takes_no_tick_away(
+    server: EmbeddedServer, lasting: Server, zygote: Zygote, clinic: list[Zygote]
+) -> None:
+    """What it has acknowledged it knows again, and workers that could not reach it make up for the seconds."""
+    order = {"schedules": [["Chain", "* * * * * *", "k"]]}
+    field = Field(lasting.url, zygote, ledger_url=server.url, idle_ms=500, lease_ttl=10)
+    async with field, field.worker(clinic[0], **order), field.worker(clinic[1], **order):
+        for number in (2, 4, 6):
+            await begun(number)
+            await asyncio.to_thread(lasting.stop)
+            await asyncio.to_thread(lasting.start)
+        there = await begun(len(await begun(6)) + 2)
+        ticks = sorted(datetime.fromisoformat(run_id.partition("@")[2]) for run_id in there)
+        assert [(tick - ticks[0]).total_seconds() for tick in ticks] == list(range(len(ticks)))
+        found = await field.ended(there)
+        for run_id in there:
+            check_run(await field.ledger.lines(run_id), found[run_id], FORWARD)

@@ -41,6 +41,7 @@ from aioreactor import (
     RunNotFound,
     current_runtime,
 )
+from aioreactor.store.errors import StoreError
 from checkout.shop import Approval, Checkout
 from checkout.signature import BadSignature, verify
 
@@ -175,6 +176,11 @@ async def _not_now(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 503 if early else 409, {"Retry-After": "1"} if early else None)
 
 
+async def _away(request: Request, error: Exception) -> Response:
+    _log.error("the store is away: %s", error)
+    return JSONResponse({"error": "try again in a moment"}, 503, {"Retry-After": "5"})
+
+
 app = Starlette(
     lifespan=aioreactor.lifespan,
     routes=[
@@ -191,6 +197,7 @@ app = Starlette(
         IdempotencyConflict: _refusal(409),
         NotResumable: _not_now,
         BadSignature: _unsigned,
+        StoreError: _away,
         InputValidationError: _invalid,
         msgspec.DecodeError: _refusal(400),
     },

@@ -64,9 +64,9 @@ class Shop:
 
     # ------------------------------------------------------------------ processes
 
-    async def open(self) -> None:
+    async def open(self, **environment: str) -> None:
         """Start the web application."""
-        self.web = await self.start("uvicorn", "checkout.web:app", "--uds", self.socket)
+        self.web = await self.start("uvicorn", "checkout.web:app", "--uds", self.socket, **environment)
         await self.says(self.web, "Uvicorn running")
 
     async def start(self, *command: str, **environment: str) -> Process:
@@ -85,14 +85,14 @@ class Shop:
     async def worker(self, packing: float = 0.0) -> Process:
         return await self.start("aioreactor", "worker", "checkout.shop", CHECKOUT_PACKING=str(packing))
 
-    async def says(self, process: Process, text: str) -> None:
-        """Wait until it has said this."""
+    async def says(self, process: Process, text: str) -> str:
+        """Wait until it has said this; gives the line."""
         assert process.stdout is not None
         async with asyncio.timeout(30):
             while line := (await process.stdout.readline()).decode():
                 self.logs[process].append(line)
                 if text in line:
-                    return
+                    return line
         raise AssertionError(f"{text!r} was not said: {self.logs[process]}")
 
     async def stop(self, process: Process) -> str:

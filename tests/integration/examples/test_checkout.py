@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from aioreactor.embedded import EmbeddedServer
 from tests.integration.examples.kit import Shop, approval_of, said, signed
 
 FULL = {"left": {"lamp": 5, "desk": 1}, "cents": 0}
@@ -176,6 +177,21 @@ async def test_a_refusal_takes_back_the_reservation(shop: Shop) -> None:
     assert await shop.books() == FULL
 
 
+async def test_the_office_has_a_command(shop: Shop) -> None:
+    await shop.worker()
+    await shop.begin(7)
+    await shop.until(7, "interrupt:approval")
+    # It goes over TCP.
+    web = await shop.start("uvicorn", "checkout.web:app", "--port", "0")
+    url = (await shop.says(web, "Uvicorn running on")).split()[4]
+    for more, status in ((["--refuse"], "202"), ([], "409")):
+        office = await shop.start("checkout.approve", "checkout-7", "ann", "--url", url, *more)
+        await shop.says(office, status)
+        await office.wait()
+    await shop.until(7, "end:failed")
+    assert (await shop.status(7))["error"] == "refused by ann"
+
+
 # ---------------------------------------------------------------------- following
 
 
@@ -274,6 +290,18 @@ async def test_a_worker_that_is_killed_has_its_checkout_taken_over(shop: Shop) -
     await shop.worker()
     await shop.until(7, "end:completed")
     assert await shop.books() == SOLD
+
+
+async def test_while_the_store_is_away_requests_are_to_be_tried_again(shop: Shop) -> None:
+    own = EmbeddedServer.start()
+    try:
+        await shop.stop(shop.web)
+        await shop.open(AIOREACTOR_REDIS_URL=own.url, AIOREACTOR_STORE_RETRY_FOR="0.2")
+        assert (await shop.begin(7)).status_code == 202
+    finally:
+        own.stop()
+    for answer in (await shop.begin(7), await shop.approve(7), await shop.client.get("/checkouts/checkout-7")):
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
 async def _until(events: AsyncIterator[dict[str, str]], last: str) -> AsyncIterator[dict[str, str]]:
