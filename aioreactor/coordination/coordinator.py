@@ -194,6 +194,21 @@ class Coordinator(Audience):
         """
         return await reports.inspect(self.desk(), key)
 
+    @property
+    def can_list(self) -> bool:
+        """Whether `keys_in_use` can be asked: not of a cluster, whose nodes have some of the names each."""
+        return self._client._settings.endpoint.kind != "cluster"
+
+    async def keys_in_use(self, limit: int = 100) -> list[str]:
+        """Keys that somebody holds, waits for or stands in line for; goes through the names of all keys of the server.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: nothing happens.
+        """
+        return await reports.keys_in_use(self.desk(), limit)
+
     async def force_release(self, key: str, kind: SlotKind = "lock") -> list[str]:
         """Take the slots of a key from whoever holds them, and give them to those in line; labels of who lost one.
 

@@ -21,6 +21,7 @@ from aioreactor.coordination.periods import Claim
 from aioreactor.coordination.scopes import Scope
 from aioreactor.coordination.slots import Bound, Entry, Lease, Parking, Slot
 from aioreactor.coordination.sparing import spare
+from aioreactor.coordination.watching import OuterHolds
 from aioreactor.definition.primitives import Lock, OrderedLock, Period, Primitive, RateLimit, Semaphore
 from aioreactor.errors import ContentionError, LeaseLost, OutOfTurn
 
@@ -47,7 +48,7 @@ class Terms:
         admitted: It passed those that spend something before (rate limit, period); they are left out.
         on_lost: Called in the loop, once for each hold that is lost.
         parking: How to be called when a lock, semaphore or turn that was refused is there.
-        bound: See `slots.enter`.
+        bound, outer_holds: See `slots.enter`.
     """
 
     scope: Scope
@@ -57,6 +58,7 @@ class Terms:
     on_lost: Callable[[LeaseLost], None] | None = None
     parking: Parking | None = None
     bound: Bound | None = "doing"
+    outer_holds: OuterHolds | None = None
 
     def wait_of(self, primitive: Any) -> float:
         """Seconds to wait for this one."""
@@ -149,6 +151,7 @@ class Gates:
             on_lost=terms.on_lost,
             parking=terms.parking,
             bound=terms.bound,
+            outer_holds=terms.outer_holds,
         )
 
     async def _turn(self, primitive: OrderedLock, each: Wanted, terms: Terms) -> Turn:

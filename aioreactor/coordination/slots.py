@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from aioreactor.coordination.cycles import Cycle, Wait
 from aioreactor.coordination.desk import GRACE, RECHECK, Desk, new_token, settled
@@ -17,7 +17,7 @@ from aioreactor.coordination.inbox import Summons
 from aioreactor.coordination.leases import Entry, Lease, Slot, give_back
 from aioreactor.coordination.renewer import trust
 from aioreactor.coordination.scopes import Scope
-from aioreactor.coordination.watching import Watch, holds_around
+from aioreactor.coordination.watching import OuterHolds, Watch, watch_of
 from aioreactor.errors import LeaseLost
 from aioreactor.store.calls import Value
 from aioreactor.store.errors import StoreError
@@ -53,6 +53,7 @@ async def enter(
     on_lost: Callable[[LeaseLost], None] | None = None,
     parking: Parking | None = None,
     bound: Bound | None = None,
+    outer_holds: OuterHolds | None = None,
 ) -> Entry:
     """Have a share in a slot: within one that the chain of scopes holds, else a slot of its own.
 
@@ -65,6 +66,7 @@ async def enter(
         on_lost: Called once, in the loop, if the slot's ``on_lost`` is "cancel".
         parking: On refusal, keep a place in line; and the places that were kept before.
         bound: What the scopes around hold is not given back before this one has ended, so that it may wait in a ring.
+        outer_holds: Tokens of what is held elsewhere until this one has ended.
 
     Raises:
         ContentionError: It was not to be had within ``wait``.
@@ -76,7 +78,8 @@ async def enter(
     while True:
         outer = scope.find(slot.kind, slot.key)
         if outer is None or (slot.kind == "semaphore" and outer.turn.taken):
-            lease = await take(desk, slot, scope, wait=wait, label=label, began=began, parking=parking, bound=bound)
+            ways: Any = {"label": label, "parking": parking, "bound": bound, "outer_holds": outer_holds}
+            lease = await take(desk, slot, scope, wait=wait, began=began, **ways)
             return Entry(lease, scope, None, on_lost)
         if not await outer.turn.take(began + wait - time.monotonic()):
             if parking is not None:
@@ -97,6 +100,7 @@ async def take(
     began: float | None = None,
     parking: Parking | None = None,
     bound: Bound | None = None,
+    outer_holds: OuterHolds | None = None,
 ) -> Lease:
     """A slot at the server; see `enter`.
 
@@ -111,7 +115,11 @@ async def take(
     if ticket is not None:
         desk.inbox.forget(ticket)
     token = ticket or new_token()
-    line = Line(desk, slot, token, label, _watch(desk, slot, token, scope, bound, noted=ticket is not None))
+    wait_for = Wait(token, slot.kind, slot.key, 0, bound == "undoing")
+    watch = watch_of(desk, wait_for, scope, outer_holds) if bound is not None else None
+    if watch is not None and ticket is not None:
+        watch.goes_on()
+    line = Line(desk, slot, token, label, watch)
     try:
         lease = await line.ask(stay=wait > 0 and desk.inbox.is_open)
         if lease is None:
@@ -135,13 +143,6 @@ async def take(
     desk.renewer.keep(lease)
     desk.tell("acquired", slot.kind, slot.key, scope.name, time.monotonic() - began)
     return lease
-
-
-def _watch(desk: Desk, slot: Slot, token: str, scope: Scope, bound: Bound | None, *, noted: bool) -> Watch | None:
-    holds = holds_around(scope, slot.kind, slot.key) if bound is not None else []
-    if not holds:
-        return None
-    return Watch(desk, Wait(token, slot.kind, slot.key, undoing=bound == "undoing"), holds, noted=noted)
 
 
 class Line:

@@ -9,9 +9,9 @@ a ring counts when it was seen twice, because then all of it was there at one mo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from aioreactor.coordination.cycles import Cycle, Survey, Wait, cycle_of
 from aioreactor.coordination.desk import Desk
@@ -21,6 +21,9 @@ from aioreactor.logs import note
 from aioreactor.store.errors import StoreError
 
 logger = logging.getLogger("aioreactor.coordination")
+OuterHolds: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
+"""Gives tokens of what other runs hold until the one that waits has ended."""
+
 MOST = 128
 """Waits that are followed; whoever is in a ring with more of them is not found."""
 
@@ -37,17 +40,18 @@ class Watch:
     Args:
         desk: Of this event loop.
         wait: What it waits for.
-        holds: Tokens of those that it is inside of.
-        noted: It was noted before.
+        holds: Tokens of those that it is inside of here.
+        outer: Gives those that it is inside of elsewhere.
     """
 
-    __slots__ = ("_desk", "_holds", "_noted", "_wait")
+    __slots__ = ("_desk", "_holds", "_noted", "_outer", "_wait")
 
-    def __init__(self, desk: Desk, wait: Wait, holds: list[str], *, noted: bool = False) -> None:
+    def __init__(self, desk: Desk, wait: Wait, holds: list[str], outer: OuterHolds | None) -> None:
         self._desk = desk
         self._wait = wait
         self._holds = holds
-        self._noted = noted
+        self._outer = outer
+        self._noted: list[str] = []
 
     async def look(self, alive: float) -> Cycle | None:
         """Note the wait, which lasts for ``alive`` seconds unless it asks again; the ring that it is to fail for.
@@ -57,12 +61,12 @@ class Watch:
 
         Cancellation: it may be noted.
         """
-        self._noted = True
         wait, keep_ms = self._wait, int((alive + _KEPT) * 1000)
         text = f"{wait.kind} {int(wait.undoing)} {wait.key}"
-        for held in self._holds:
+        self._noted = [*self._holds, *(await self._outer() if self._outer is not None else ())]
+        for held in self._noted:
             await self._desk.call("wait_note", [self._desk.keys.waits(held)], [wait.token, keep_ms, text])
-        cycle = await find_cycle(self._desk, wait)
+        cycle = await find_cycle(self._desk, wait) if self._noted else None
         if cycle is None or cycle.fails is None:
             return None
         if cycle.fails.token == wait.token:
@@ -72,22 +76,32 @@ class Watch:
         await _call(self._desk, cycle.fails)
         return None
 
+    def goes_on(self) -> None:
+        """It waited before, in the same place in line."""
+        self._noted = list(self._holds)
+
     async def drop(self) -> None:
         """It does not wait any more.
 
         Cancellation: some of it may be noted still, and is forgotten after a while.
         """
-        noted, self._noted = self._noted, False
+        noted, self._noted = self._noted, []
         with suppress(StoreError):
-            for held in self._holds if noted else ():
+            for held in noted:
                 keys = [self._desk.keys.waits(held)]
                 await self._desk.call("wait_drop", keys, [self._wait.token], retry_for=_DROPPING)
 
 
-def holds_around(scope: Scope, kind: SlotKind, key: str) -> list[str]:
-    """Tokens of what a scope is inside of. None if that has the key itself: then it waits for others in there."""
-    if scope.find(kind, key) is not None:
-        return []
+def watch_of(desk: Desk, wait: Wait, scope: Scope, outer: OuterHolds | None) -> Watch | None:
+    """What a wait in a scope has to look out for; None if it is inside of nothing, or waits for others in there."""
+    holds = _around(scope)
+    if scope.find(wait.kind, wait.key) is not None or not (holds or outer):
+        return None
+    return Watch(desk, wait, holds, outer)
+
+
+def _around(scope: Scope) -> list[str]:
+    """Tokens of what a scope is inside of."""
     found: dict[str, None] = {}
     around: Scope | None = scope
     while around is not None:

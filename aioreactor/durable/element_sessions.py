@@ -64,6 +64,7 @@ class ElementSession(Session):
         journal.failed = execution.lose
         runs.furnish(execution, self.codec, retention_ms)
         execution.outer_results = self.outer
+        execution.outer_holds = None if self.back else partial(runs.outer_holds, self.run_id)
         self.executions[index] = execution
         if self._ended is not None:
             execution.lose(self._ended)

@@ -126,6 +126,7 @@ class Gatekeeper:
             admitted=asking.admitted,
             on_lost=asking.on_lost,
             parking=parking,
+            outer_holds=asking.outer,
             bound=None if not asking.bound else "undoing" if asking.undoing else "doing",
         )
 

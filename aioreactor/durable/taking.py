@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
@@ -281,6 +282,8 @@ class Taking(Elements):
         if row.place is None:
             execution.fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
         execution.outer_results = outer
+        if row.place is not None and not row.place.back:
+            execution.outer_holds = partial(self.outer_holds, row.parent)
         self._fill(execution, row, opened, guard)
         if fate is None and opened.fate is None:
             self._hand_over(execution, record, plan, codec)

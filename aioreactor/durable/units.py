@@ -32,6 +32,9 @@ from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import TERMINAL, Exists, NewRun, RunRow
 from aioreactor.trace import RunRecord, Status
 
+_DEEPEST = 8
+"""Elements of elements that are followed to what is held around them."""
+
 _ROLLED_BACK: frozenset[Status] = frozenset(("failed", "cancelled"))
 
 
@@ -69,6 +72,26 @@ class Dispatching(Reading):
             return False
         parent = await self.store.peek(row.parent)
         return parent is not None and parent.status in _ROLLED_BACK
+
+    async def outer_holds(self, run_id: str) -> list[str]:
+        """Tokens of what a run holds whose map waits for an element, and of the runs that it is an element of itself.
+
+        Raises:
+            StoreError: the store is away.
+
+        Cancellation: nothing happens.
+        """
+        found: list[str] = []
+        for _ in range(_DEEPEST):
+            row = await self.store.peek(run_id)
+            if row is None or row.ended or row.status == "rolling_back":
+                break
+            gates = PlanCodec().gates_back(row.gates) or {}
+            found += [lease["token"] for lease in gates.get("holds", {}).get("leases", ())]
+            if row.place is None or row.place.back:
+                break
+            run_id = row.parent
+        return found
 
     async def outer_results(self, plan: Plan, row: RunRow, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """For a dispatched step that asks for its context: its parent's results as of now; none if they are gone."""

@@ -69,7 +69,7 @@ async def covered(ex: Execution, action: Action, attempt: int, whole: float) -> 
         coordinator_of(ex).place(place_around(action.scope), f"{ex.state.run_id}:{action.kind}:{action.path}")
     )
     hear(ex, action.scope, action.index, attempt, cover.place)
-    asking = Asking(cover.place, cover.place.name, cover.lose, admitted=True, undoing=True)
+    asking = Asking(cover.place, cover.place.name, cover.lose, admitted=True, undoing=True, outer=ex.outer_holds)
     limit = CancelScope(deadline=whole)
     ex.rollback_scopes.add(limit)
     try:

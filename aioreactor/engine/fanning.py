@@ -29,7 +29,8 @@ from aioreactor.engine.nesting import REFUSALS
 from aioreactor.engine.ports import JournalFailed
 from aioreactor.engine.scope import Failed, FanRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
-from aioreactor.errors import ArgumentError, PayloadTooLarge, SerializationError
+from aioreactor.engine.unit_keys import refuse_fan, refuse_items
+from aioreactor.errors import ArgumentError, ContentionError, PayloadTooLarge, SerializationError
 from aioreactor.failures import describe
 from aioreactor.logs import note
 from aioreactor.map_results import FanResults, FanSummary, MapResults
@@ -73,7 +74,7 @@ async def run_fan(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         if not ex.note_if_cancelled(error):
             raise
         return ex.state.drop(scope, index)
-    except (*REFUSALS, *_UNKEPT) as error:
+    except (*REFUSALS, *_UNKEPT, ContentionError) as error:
         return await ended(ex, scope, index, 1, error, started=run.fed is not None, retry=False)
     if scope.stopped:
         return ex.state.drop(scope, index)
@@ -115,10 +116,12 @@ async def _advanced(ex: Execution, run: FanRun) -> FanState:
 
     Raises:
         ArgumentError, SerializationError, PayloadTooLarge: the source, or something from it, cannot be used.
+        ContentionError: its elements want what is held around it.
     """
     fans = ex.fans
     assert fans is not None
     if run.fed is None:
+        refuse_fan(ex, run)
         given = resolve(run.node.passed, Frame(ex, run.scope, run.index))
         run.fed = await fans.open(run.path, run.node, given, run.scope.inputs)
     if not run.fed.ended and not run.node.paged:
@@ -142,6 +145,7 @@ async def _feed_list(ex: Execution, run: FanRun) -> Source:
     rest = (
         items[before.fed :] if isinstance(items, (list, tuple)) else [items[i] for i in range(before.fed, len(items))]
     )
+    refuse_items(ex, run, rest, before.fed)
     return await ex.fans.feed(run.path, run.node, before, rest, cursor=None, ended=True)
 
 
@@ -152,6 +156,7 @@ async def _feed_page(ex: Execution, run: FanRun) -> Source:
     if page is mapping.CUT:
         raise asyncio.CancelledError
     items = list(page.items)
+    refuse_items(ex, run, items, before.fed)
     return await ex.fans.feed(
         run.path, run.node, before, items, cursor=page.next_cursor, ended=page.next_cursor is None
     )

@@ -201,7 +201,7 @@ async def passed(
     waker = Waker(ex) if ex.may_park else None
     parked = scope.parks.get(index) if scope.parks else None
     tickets = dict(parked.tickets) if parked else {}
-    asking = Asking(holder.place, holder.place.name, holder.lose, waker, alive(ex), tickets)
+    asking = Asking(holder.place, holder.place.name, holder.lose, waker, alive(ex), tickets, outer=ex.outer_holds)
     hear(ex, scope, index, number, holder.place)
     try:
         found = await taken(ex, scope, wishes, asking)

@@ -29,7 +29,7 @@ from aioreactor.engine.gating import (
     withdraw_all,
 )
 from aioreactor.engine.leaving import Leaving
-from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, PeriodTaken, Wish
+from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, OuterHolds, PeriodTaken, Wish
 from aioreactor.engine.scope import Failed, Scope
 from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OwnershipLost, UnknownRateLimit
 from aioreactor.logs import note
@@ -56,11 +56,13 @@ class Guard:
         held: Names of those locks and semaphores that it does hold.
         base: The context that bodies inside are copied from.
         outer: That of the nearest scope around.
+        outer_holds: See `ports.Asking.outer`.
         waker: Calls when what was refused is there.
     """
 
     __slots__ = (
-        "alive", "base", "ex", "held", "holdings", "outer", "place", "positions", "scope", "tickets", "waker", "wishes",
+        "alive", "base", "ex", "held", "holdings", "outer", "outer_holds", "place", "positions", "scope", "tickets",
+        "waker", "wishes",
     )  # fmt: skip
 
     def __init__(self, place: Any, wishes: Sequence[Wish]) -> None:
@@ -74,6 +76,7 @@ class Guard:
         self.ex: Execution | None = None
         self.scope: Scope | None = None
         self.outer: Guard | None = None
+        self.outer_holds: OuterHolds | None = None
         self.base: Any = None
         self.waker: Waker | None = None
 
@@ -95,6 +98,7 @@ class Guard:
             self.positions,
             admitted=admitted,
             undoing=undoing,
+            outer=self.outer_holds,
         )
 
     def got(self, holding: Holding, wishes: Sequence[Wish]) -> None:
@@ -194,6 +198,7 @@ def _made(ex: Execution) -> Guard | None:
     gates = ex.state.gates or {}
     guard.positions, guard.tickets = dict(gates.get("positions", {})), dict(gates.get("tickets", {}))
     guard.waker, guard.alive = Waker(ex) if ex.may_park else None, alive(ex)
+    guard.outer_holds = ex.outer_holds
     return guard
 
 

@@ -74,7 +74,7 @@ async def element_passed(ex: Execution, run: MapRun, view: Any) -> Guard | None:
     guard = Guard(coordinator_of(ex).place(place_around(run.scope), f"{ex.state.run_id}:{path}"), wishes)
     hear(ex, run.scope, run.index, 1, guard.place)
     wait = ex.environment.snooze_delay * ex.environment.snooze_max if ex.may_park else None
-    asking = Asking(guard.place, guard.place.name, guard.lose, wait=wait)
+    asking = Asking(guard.place, guard.place.name, guard.lose, wait=wait, outer=ex.outer_holds)
     found = await taken(ex, run.scope, wishes, asking)
     if found is None or run.stopped or ex.leaving is not None:
         await released(ex, guard.place, found, None)

@@ -6,7 +6,7 @@ so (``durable``), so that nothing is collected for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -245,6 +245,9 @@ class Wish:
         return f"{self.primitive.kind} {self.key}"
 
 
+OuterHolds: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Who asks for what is wished for, and on what terms.
@@ -261,6 +264,7 @@ class Asking:
         undoing: For an undo or a compensate, which waits for ``rollback_wait``.
         wait: Seconds, instead of each primitive's own.
         bound: What the places around hold is not given back before this body has ended.
+        outer: Tokens of what other runs hold until this one has ended, where there are any.
     """
 
     place: Any
@@ -274,6 +278,7 @@ class Asking:
     undoing: bool = False
     wait: float | None = None
     bound: bool = True
+    outer: OuterHolds | None = None
 
 
 class Holding(Protocol):

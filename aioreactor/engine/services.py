@@ -18,7 +18,7 @@ from aioreactor.engine.drive import shielded
 from aioreactor.engine.fans import Fans
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
-from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, Units
+from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, OuterHolds, Units
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
 from aioreactor.errors import AioreactorError, OwnershipLost, PayloadTooLarge, SerializationError
@@ -52,6 +52,7 @@ class Services(ABC):
         "lost",
         "ordered",
         "outcome",
+        "outer_holds",
         "outer_results",
         "parted",
         "plan",
@@ -87,6 +88,8 @@ class Services(ABC):
         """Since when nodes wait for units, by the monotonic clock."""
         self.unmarked: dict[Ready, tuple[str, Any]] = {}
         """Steps that are under way, with the periods to be marked when they have completed; see `marks`."""
+        self.outer_holds: OuterHolds | None = None
+        """In the run of an element: what the run that waits for it holds meanwhile."""
         self.outer_results: Mapping[str, Any] | None = None
         """In the run of a dispatched step: the results of its parent."""
         self._host: asyncio.Task[Any] | None = None

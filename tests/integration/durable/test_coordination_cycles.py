@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 
-from aioreactor import Context, Failure, Lock, LockUnavailable, Outcome, Reactor, Success, compose, step
+from aioreactor import (
+    Context,
+    Failure,
+    Lock,
+    LockUnavailable,
+    Outcome,
+    Reactor,
+    Success,
+    compose,
+    from_input,
+    map_each,
+    step,
+)
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted
 from tests.integration.durable.test_background import parked, place, working
-from tests.integration.durable.test_coordination_workers import free
+from tests.integration.durable.test_coordination_workers import free, in_line
 
 __all__ = ["place"]
 
@@ -154,3 +166,49 @@ async def test_three_runs_in_a_ring(place: Place) -> None:
     assert failure.message.count(" waits for lock ") == 3
     for key in "xyz":
         await free(key)
+
+
+class Element(Reactor[str], name="cc.Element", coordination=[Lock(lambda i: i.key)]):
+    key: str
+    e = noted()
+    returns = e
+
+
+class Mapped(Reactor, name="cc.Mapped", coordination=[Lock("a")]):
+    keys: list[str]
+    a = noted()
+    each = map_each(Element, over=from_input("keys"), item="key", fan_out=True, after=[a])
+
+
+class MappedSteps(Reactor, name="cc.MappedSteps", coordination=[Lock("a")]):
+    keys: list[str]
+    a = noted()
+
+    @map_each(over=from_input("keys"), fan_out=True, after=[a], coordination=[Lock(lambda arguments: arguments.key)])
+    async def each(self, key: str) -> str:
+        ledger.append(f"do:{key}")
+        return key
+
+
+@pytest.mark.parametrize("mapped", [Mapped, MappedSteps])
+@pytest.mark.parametrize("first", ["element", "other"])
+async def test_an_element_waits_inside_of_what_its_map_is_in(place: Place, mapped: Any, first: str) -> None:
+    """The run of the map holds ``a`` until its elements have ended, and one of these waits for ``b``."""
+    holds_a, holds_b = Gate(), Gate()
+    behave.update(a=holds_a, c=holds_b)
+    async with working(place, park_after=0.05, snooze_delay=600), asyncio.timeout(20):
+        right, handle = await Right.enqueue(), await mapped.enqueue(keys=["b"])
+        await holds_a.reached.wait()
+        await holds_b.reached.wait()
+        opened = (holds_a, holds_b) if first == "element" else (holds_b, holds_a)
+        opened[0].open.set()
+        await in_line("b" if first == "element" else "a")
+        opened[1].open.set()
+        outcomes = [await right.result(timeout=30), await handle.result(timeout=30)]
+    failure, path = judged(outcomes)
+    assert "waiting would never end" in failure.message
+    assert (path == "d") is (first == "element")
+    assert path.startswith(("d", "each"))
+    assert failure.message.count(" waits for lock ") == 2
+    await free("a")
+    await free("b")

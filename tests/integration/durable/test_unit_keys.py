@@ -22,6 +22,8 @@ from aioreactor import (
     async_reactor,
     async_step,
     compose,
+    from_input,
+    map_each,
     result,
     runs,
     step,
@@ -178,3 +180,60 @@ async def test_fixed_keys_of_the_steps_in_a_unit_count_when_it_is_read(place: Pl
         assert isinstance(sent, Success)
         (unit,) = await runs.list(parent=f"{place.prefix}s")
         assert await Whole.with_options(run_id=unit.run_id).run() == Success("part.a")
+
+
+# ---------------------------------------------------------------------- elements that are dealt to workers
+
+
+class Ship(Reactor[str], name="uk.Ship", coordination=[Lock(lambda i: f"stock:{i.sku}")]):
+    sku: str
+    work = noted()
+    returns = work
+
+
+class Deals(Reactor, name="uk.Deals", coordination=[Lock("stock:a")]):
+    skus: list[str]
+    first = noted()
+    each = map_each(Ship, over=from_input("skus"), item="sku", fan_out=True, after=[first])
+
+
+class DealsSteps(Reactor, name="uk.DealsSteps", coordination=[Lock("stock:a"), Semaphore("two", 2)]):
+    skus: list[str]
+
+    @map_each(
+        over=from_input("skus"),
+        fan_out=True,
+        coordination=[Lock(lambda arguments: f"stock:{arguments.sku}"), Semaphore("two", 2)],
+    )
+    async def each(self, sku: str) -> str:
+        ledger.append(f"do:{sku}")
+        return sku
+
+
+class DealsFixed(Reactor, name="uk.DealsFixed", coordination=[Lock("stock:a")]):
+    skus: list[str]
+
+    @map_each(over=from_input("skus"), fan_out=True, coordination=[Lock("stock:a")])
+    async def each(self, sku: str) -> str:
+        ledger.append(f"do:{sku}")
+        return sku
+
+
+@pytest.mark.parametrize("reactor", [Deals, DealsSteps, DealsFixed])
+async def test_an_element_that_wants_what_is_held_around_its_map(place: Place, reactor: Any) -> None:
+    async with working(place):
+        outcome = await (await reactor.enqueue(skus=["b", "c", "a"])).result(timeout=30)
+    assert isinstance(outcome, Failure)
+    assert (outcome.step, outcome.error_type) == ("each", "aioreactor.errors.LockUnavailable")
+    who = "every element" if reactor is DealsFixed else "element 2"
+    assert outcome.message.startswith(f"map 'each': {who} wants lock 'stock:a', which {outcome.run_id} holds")
+    assert [line for line in ledger if "first" not in line] == []  # nothing was dealt
+    await free("stock:a")
+
+
+@pytest.mark.parametrize("reactor", [Deals, DealsSteps])
+async def test_elements_that_want_other_keys(place: Place, reactor: Any) -> None:
+    async with working(place):
+        outcome = await (await reactor.enqueue(skus=["b", "c"])).result(timeout=30)
+    assert isinstance(outcome, Success), outcome
+    assert len([line for line in ledger if "first" not in line]) == 2
