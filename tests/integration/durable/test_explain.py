@@ -13,6 +13,7 @@ import pytest
 
 from aioreactor import (
     Context,
+    Dispatched,
     InputValidationError,
     Lock,
     OrderedLock,
@@ -139,6 +140,12 @@ class Timed(Reactor[str], name="why.Timed"):
 class Asking(Reactor[str], name="why.Asking"):
     a = noted()
     ok = interrupt(str, after=[a], timeout=3600, on_timeout="wait", max_attempts=5)
+    b = noted([ok])
+
+
+class Reserved(Reactor[str], name="why.Reserved", coordination=[Lock("reserved")]):
+    a = noted()
+    ok = interrupt(str, after=[a])
     b = noted([ok])
 
 
@@ -310,6 +317,22 @@ async def test_what_is_free_again_is_said_to_be(place: Place) -> None:
         explained = await runs.explain(handle.run_id)
     assert of_kind(explained, "lock").text == "waits for lock 'account:k', which nobody holds now"
     await runs.cancel(handle.run_id)
+
+
+async def test_an_answered_run_waits_for_what_it_held_before_it_paused(place: Place) -> None:
+    """Where it is executed, and by what it was parked for."""
+    outcomes = [await Reserved.run() for _ in range(2)]
+    async with working(place, park_after=0.05, snooze_delay=FAR) as worker, Lock("reserved"):
+        answer = await runs.resume(outcomes[0].run_id, payload="yes")
+        assert isinstance(answer, Dispatched)
+        await left(place, answer, worker)
+        explained = await runs.explain(answer.run_id)
+        await runs.cancel(answer.run_id)
+    assert kinds(explained) == [("lock", ""), ("parked", "")]
+    reason = of_kind(explained, "lock")
+    assert reason.text.startswith(f"waits for lock 'reserved', held by {default_owner()} for ")
+    assert near(reason.since)
+    await runs.cancel(outcomes[1].run_id)
 
 
 async def test_a_circle_of_runs_is_named(place: Place) -> None:
@@ -509,14 +532,14 @@ async def test_a_request_that_is_not_carried_out_yet(place: Place) -> None:
 
 async def test_code_that_does_not_fit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = await Asking.run()
-    monkeypatch.setattr("aioreactor.durable.taking.find_plan", lambda _: Line.plan)
+    monkeypatch.setattr("aioreactor.durable.taking.find_plan", lambda *_: Line.plan)
     explained = await runs.explain(outcome.run_id)
     reason = of_kind(explained, "plan")
     assert "it is kept until code that fits is back: " in reason.text
     assert reason.text.endswith(": ok")
     monkeypatch.undo()
 
-    def unknown(name: str) -> Any:
+    def unknown(name: str, version: str) -> Any:
         raise UnknownReactor(name, "import it")
 
     monkeypatch.setattr("aioreactor.durable.taking.find_plan", unknown)
