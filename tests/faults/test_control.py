@@ -66,8 +66,9 @@ async def answered_by_many(run_id: str, number: int) -> set[str]:
     return {payload for payload, each in zip(payloads, found, strict=True) if not isinstance(each, BaseException)}
 
 
-@pytest.mark.parametrize("reactor", ["Approved", "Behind"])
-@pytest.mark.parametrize("points", POINTS)
+@pytest.mark.parametrize(
+    ("points", "reactor"), [*((each, "Approved") for each in POINTS), ("before", "Behind"), ("after", "Behind")]
+)
 async def test_killed_while_it_answers(field: Field, points: str, reactor: str) -> None:
     """The answer was accepted, or it was not; of many more that come then, one wins in all, and the run goes on once.
 

@@ -103,6 +103,10 @@ class Retried(Reactor[str], name="why.Retried"):
     a = noted(retries=Retry(max_attempts=3, base_delay=FAR, jitter=0))
 
 
+class Again(Reactor[str], name="why.Again"):
+    a = noted(retries=Retry(max_attempts=2, base_delay=0.001, jitter=0))
+
+
 class LeftFirst(Reactor[str], name="why.LeftFirst", coordination=[Lock("left")]):
     a = noted()
     b = noted([a], coordination=[Lock("right")])
@@ -367,6 +371,26 @@ async def test_a_retry_that_is_due_later(place: Place) -> None:
     assert reason.text == "waits for attempt 2"
     assert near(reason.since)
     assert near(reason.until, FAR)
+
+
+async def test_a_second_attempt_at_work_waits_for_nothing(place: Place) -> None:
+    """Its record still tells when it was due."""
+    behave["a"] = gate = Gate()
+
+    async def once_more(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise ValueError("no")
+        await gate(ctx)
+
+    behave["a"] = once_more
+    handle = await Again.spawn()
+    await gate.reached.wait()
+    await asyncio.sleep(0.002)
+    explained = await runs.explain(handle.run_id)
+    gate.open.set()
+    await handle.result(timeout=20)
+    assert kinds(explained) == [("executed", "")]
+    assert "executes it at 'a'" in explained.reasons[0].text
 
 
 async def test_a_timer(place: Place) -> None:
