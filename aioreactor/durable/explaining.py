@@ -50,7 +50,8 @@ class Explaining(Taking):
         steps, at = await self._in_steps(record, keys)
         found = [*_of_requests(record), *steps, *await self._of_owner(row, at)]
         cycle = await self._cycle([run_id], steps, keys)
-        return Explanation(run_id, row.reactor, row.status, (*([cycle] if cycle else []), *found))
+        deadline = row.deadline_ms / 1000 if row.deadline_ms is not None else None
+        return Explanation(run_id, row.reactor, row.status, (*([cycle] if cycle else []), *found), deadline)
 
     # ------------------------------------------------------------------ steps
 

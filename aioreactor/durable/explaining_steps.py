@@ -137,8 +137,7 @@ class Restored:
     def own_wishes(self) -> list[Wish]:
         """What the run is to hold as a whole."""
         plan = self.opened.plan
-        view = view_of(plan, self.opened.inputs)
-        return _computed(plan.options.coordination, lambda: view)
+        return _computed(plan.options.coordination, lambda: view_of(plan, self.opened.inputs))
 
     def wishes(self, scope: Scope, index: int) -> list[Wish]:
         """What a node is to hold, as far as its keys can be computed here."""

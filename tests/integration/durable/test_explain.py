@@ -34,7 +34,7 @@ from aioreactor import (
 from aioreactor.coordination.keys import CoordinationKeys
 from aioreactor.durable.control import ASKABLE
 from aioreactor.durable.requests import Body, pack
-from aioreactor.explanations import Explanation, Reason
+from aioreactor.explanations import Explanation, Reason, moment
 from aioreactor.jobs import beats
 from aioreactor.store.store import default_owner
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
@@ -141,7 +141,7 @@ class Timed(Reactor[str], name="why.Timed"):
     rest = timer(hours=1)
 
 
-class Asking(Reactor[str], name="why.Asking"):
+class Asking(Reactor[str], name="why.Asking", deadline=7200):
     a = noted()
     ok = interrupt(str, after=[a], timeout=3600, on_timeout="wait", max_attempts=5)
     b = noted([ok])
@@ -408,6 +408,8 @@ async def test_an_interrupt_with_its_deadline_and_what_did_not_fit(place: Place)
             await runs.resume(outcome.run_id, payload=7)
     explained = await runs.explain(outcome.run_id)
     assert kinds(explained) == [("interrupt", "ok")]
+    assert near(explained.deadline, 7200)
+    assert f"is paused, its deadline is {moment(explained.deadline or 0)}\n" in str(explained)
     reason = of_kind(explained, "interrupt")
     assert reason.text == "waits for an answer (runs.resume); 2 payloads did not fit"
     assert near(reason.since)
