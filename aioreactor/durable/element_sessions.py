@@ -101,8 +101,22 @@ class ElementSession(Session):
             runs._executing_here.pop(run_id, None)
             await runs.part_with(execution, journal)
         if journal.is_run and journal.claim.ended and outcome.status not in {"running", "paused"}:
-            await runs.settle_run(run_id)
+            self._more = max(self._more, await runs.settle_run(run_id))
         return outcome
+
+    async def _is_adopted(self, index: int) -> bool:
+        """Whether an element that was dealt before is a run of its own: then that one counts.
+
+        Cancellation: whoever looks at the fan-out next mends what is half-way.
+        """
+        runs, run_id = self.runs, element_id(self.run_id, self.path, index)
+        row = await runs.store.peek(run_id)
+        if row is None:
+            return False
+        await runs.store.fans.detach(self.run_id, self.path, self.claim.token, index)
+        if row.ended:
+            self._more = max(self._more, await runs.settle_run(run_id))
+        return True
 
     async def detach(self, journal: ElementJournal) -> tuple[Claim, Hold]:
         """Make an element a run of its own, beginning with what its journal has to write.
@@ -219,7 +233,7 @@ class Forward(ElementSession):
 
     async def _execute(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
         again = index in dealt.again
-        if again and await self.runs.adopted(self, index):
+        if again and await self._is_adopted(index):
             return
         execution, journal = self._execution(index)
         try:
@@ -291,12 +305,13 @@ class Back(ElementSession):
                 answer_all(every, (), error)
                 return None
             answer_all(every, kept.refused if kept is not None else [each.index for each in every], None)
+            self._more = kept.more if kept is not None else 0
             if kept is not None and kept.wake is not None:
                 await self.runs.ring(self.run_id, kept.wake)
         return await self._claim(wanted) if wanted else None
 
     async def _execute(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
-        if await self.runs.adopted(self, index):
+        if await self._is_adopted(index):
             return
         execution, journal = self._execution(index)
         try:

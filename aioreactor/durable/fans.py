@@ -119,10 +119,11 @@ class RunFans:
         """See `Fans.look`."""
         with store_needed("look at a fan-out"):
             row = await self._row(path)
-            if row.runs and self._is_time(path):
+            is_time = self._is_time(path)
+            if row.runs and is_time:
                 await self._mend(path, row)
-            if row.waiting and not row.sessions:
-                await self.ring(path, node, min(FIRST, -(-row.waiting // START)))
+            if row.waiting and (is_time or not row.sessions):
+                await self.ring(path, node, min(FIRST, -(-row.waiting // START)) if not row.sessions else 1)
         return _state(row, paged=node.paged)
 
     async def _row(self, path: str) -> FanRow:
@@ -148,7 +149,7 @@ class RunFans:
         if found is None:
             await self._store.redo(self._run_id, path, index)
         elif found.ended:
-            await self._runs.settle_run(run_id)
+            await self._runs.settle_and_ring(run_id)
 
     async def ring(self, path: str, node: PlanNode, count: int) -> None:
         """Tell so many workers that there are elements to execute."""
@@ -187,10 +188,11 @@ class RunFans:
             over, bad = found
             if not over:
                 row = await self._row(path)
-                if row.runs and self._is_time(path):
+                is_time = self._is_time(path)
+                if row.runs and is_time:
                     await self._mend(path, row)
-                if not row.sessions:
-                    await self.ring(path, node, FIRST)
+                if is_time or not row.sessions:
+                    await self.ring(path, node, FIRST if not row.sessions else 1)
                 return None
             reports = await self._store.reports(self._run_id, path, sorted(bad, reverse=True))
         assert node.fan is not None

@@ -243,8 +243,8 @@ class FanStore:
         reply = await self._run("fan_settle_back", keys, args)
         if reply.word == "GONE":
             return None
-        refused, over, wake = reply.values
-        return Dealt(wake=_queue(wake), refused=_ints(refused), over=bool(over))
+        refused, over, more, wake = reply.values
+        return Dealt(more=more, wake=_queue(wake), refused=_ints(refused), over=bool(over))
 
     async def records(self, run_id: str, path: str, indexes: Sequence[int]) -> list[bytes | None]:
         """What elements came to, kind first; None where there is nothing but a success with None, or not yet that."""

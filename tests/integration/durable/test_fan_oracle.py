@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
@@ -49,15 +52,19 @@ from tests.integration.durable.kit import Place
 from tests.integration.durable.test_background import place
 
 __all__ = ["place"]
+DEEP = os.environ.get("AIOREACTOR_FAULTS") == "deep"
+RANDOM = random.Random(os.environ.get("AIOREACTOR_FAULTS_SEED", "1"))
+"""Which of the combinations are tried by default: the same for all processes of a parallel run."""
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
+def clean(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     ledger.clear()
     behave.clear()
     yield
     ledger.clear()
     behave.clear()
+    assert [record.getMessage() for record in caplog.records if "carry_failed" in record.getMessage()] == []
 
 
 # ---------------------------------------------------------------------- shapes: what is mapped
@@ -212,11 +219,11 @@ async def compared(
     inline, fan = twins(build, options).values()
     async with hands(place, park_after=park_after):
         ledger.clear()
-        first = await (inline.run(**inputs) if live else (await inline.enqueue(**inputs)).result(timeout=30))
+        first = await (inline.run(**inputs) if live else (await inline.enqueue(**inputs)).result(timeout=8))
         expected, lines = whole(first), list(ledger)
         ledger.clear()
         handle = await fan.enqueue(**inputs)
-        outcome = await handle.result(timeout=30)
+        outcome = await handle.result(timeout=8)
         assert differences(whole(outcome), expected) == []
         assert differences(whole((await runs.find(handle.run_id)).outcome), expected) == []
         compare_lines(list(ledger), lines, exact=options is ONE)
@@ -244,9 +251,57 @@ async def assert_nothing_is_left(place: Place, run_id: str) -> None:
     assert await place.do("KEYS", f"{place.prefix}:*{run_id}*") == []
 
 
-@pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "collecting"])
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("build", SHAPES, ids=lambda build: build.__name__)
-async def test_one_at_a_time(place: Place, build: Any, case: str, atomic: bool) -> None:
+ATOMIC = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "collecting"])
+EVERY = [(build, case) for build in SHAPES for case in CASES]
+SOME = EVERY if DEEP else RANDOM.sample(EVERY, 9)
+IDS = {"ids": lambda each: f"{each[0].__name__}-{each[1]}"}
+
+
+@ATOMIC
+@pytest.mark.parametrize("given", SOME, **IDS)
+async def test_one_at_a_time(place: Place, given: Any, atomic: bool) -> None:
+    build, case = given
     behave.update(CASES[case])
     await compared(place, lambda name, **more: build(name, atomic=atomic, **more), ONE)
+
+
+@ATOMIC
+@pytest.mark.parametrize("given", EVERY if DEEP else RANDOM.sample(EVERY, 9), **IDS)
+async def test_parked_at_every_turn(place: Place, given: Any, atomic: bool) -> None:
+    build, case = given
+    behave.update(CASES[case])
+    await compared(place, lambda name, **more: build(name, atomic=atomic, **more), ONE, park_after=0.0)
+
+
+def when_all_run(action: Callable[..., Any]) -> Callable[..., Any]:
+    """Act once every element has begun, so that it does not depend on chance which ones do."""
+
+    async def act_then(ctx: Context, *given: Any) -> Any:
+        async with asyncio.timeout(10):
+            while len({line for line in ledger if line.startswith("do:m[")}) < 4:
+                await asyncio.sleep(0)
+        return action(ctx, *given)
+
+    return act_then
+
+
+GOES_ON = [case for case in CASES if case.startswith(("all well", "a later step"))]
+SINGLE = [methods, classes]
+WIDELY = [
+    (build, case, atomic)
+    for build, case in EVERY
+    for atomic in (True, False)
+    if case in GOES_ON or build in SINGLE or (not atomic and "halts" not in case)
+]
+
+
+@pytest.mark.parametrize(
+    "given", WIDELY if DEEP else RANDOM.sample(WIDELY, 10), ids=lambda each: f"{each[0].__name__}-{each[1]}-{each[2]}"
+)
+async def test_side_by_side(place: Place, given: Any) -> None:
+    """Elements of several steps go on with the next one while another one fails or halts, so those are left out."""
+    build, case, atomic = given
+    behave.update(CASES[case])
+    if case not in GOES_ON and build in SINGLE:
+        behave.update({path: when_all_run(act) for path, act in CASES[case].items() if path.startswith("m[")})
+    await compared(place, lambda name, **more: build(name, atomic=atomic, **more), WIDE)

@@ -1,8 +1,15 @@
+local SKIPS = 2000
+
+-- How many elements could be dealt now, or have to be looked at.
+local function fan_more_back(fan, path)
+  local _, again = string.gsub(fan_text(fan, path, 'again'), '%S+', '')
+  local room = fan_number(fan, path, 'window') - fan_number(fan, path, 'taken_back') + fan_number(fan, path, 'came_back')
+  return again + math.max(math.min(room, fan_number(fan, path, 'down_to')), 0)
+end
+
 -- Deals elements that are to be rolled back, the highest index first; those with nothing to roll back are passed by, at
 -- most so many a call, since the server does nothing else meanwhile. What is owed of one that failed was tried when it
 -- did: it is tried again only by an undo that somebody asks for.
-local SKIPS = 2000
-
 local function fan_deal_back(fan, out, busy, path, token, wanted)
   local dealt, left = {}, {}
   for index in string.gmatch(fan_text(fan, path, 'again'), '%S+') do
@@ -29,7 +36,7 @@ local function fan_deal_back(fan, out, busy, path, token, wanted)
     redis.call('HSET', busy, fan_field(path, index), token)
     records[i] = redis.call('HGET', out, fan_field(path, index)) or ''
   end
-  return dealt, records, (down_to > 0 and 1 or 0) + #left
+  return dealt, records, fan_more_back(fan, path)
 end
 
 local function fan_is_back(fan, path)
