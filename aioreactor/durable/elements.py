@@ -30,7 +30,7 @@ from aioreactor.snapshots import StoredReader, bare_outcome, encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
 from aioreactor.store.fans import RUN, Settled
-from aioreactor.store.keys import element_id, fan_ring, fan_rung
+from aioreactor.store.keys import fan_ring, fan_rung
 from aioreactor.store.leases import Hold
 from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import Place, RunRow

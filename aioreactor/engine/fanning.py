@@ -75,7 +75,9 @@ async def run_fan(ex: Execution, scope: Scope, index: int) -> Readies | Later:
             raise
         return ex.state.drop(scope, index)
     except (*REFUSALS, *_UNKEPT) as error:
-        return await ended(ex, scope, index, 1, error, started=run.fed is not None, retry=False)
+        if run.fed is None:
+            return await ended(ex, scope, index, 1, error, started=False, retry=False)
+        return _source_failed(ex, run, error)
     if scope.stopped:
         return ex.state.drop(scope, index)
     return await _settled(ex, run, found) if found.over else _wait(ex, run)
@@ -156,6 +158,12 @@ async def _feed_page(ex: Execution, run: FanRun) -> Source:
     return await ex.fans.feed(
         run.path, run.node, before, items, cursor=page.next_cursor, ended=page.next_cursor is None
     )
+
+
+def _source_failed(ex: Execution, run: FanRun, error: Exception) -> Readies:
+    """What can be used no further: the map fails as an atomic one does."""
+    ex.state.log("failure", run.path, 1, ex.scrub(describe(error)))
+    return ex.state.source_failed(run, Failed(error, run.scope, run.index))
 
 
 async def _read_page(ex: Execution, run: FanRun, cursor: Any) -> Page[Any]:

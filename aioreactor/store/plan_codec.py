@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
@@ -65,6 +65,15 @@ _notes = msgspec.msgpack.Decoder(dict[str, Any])
 def known(annotation: Any) -> Any:
     """The annotation, or that there is none."""
     return UNKNOWN if isinstance(annotation, Unresolved) else annotation
+
+
+def unconstrained(annotation: Any) -> Any:
+    """The annotation without what bounds its values."""
+    if get_origin(annotation) is not Annotated:
+        return annotation
+    kind, *marks = get_args(annotation)
+    rest = tuple(mark for mark in marks if not isinstance(mark, msgspec.Meta))
+    return Annotated[(kind, *rest)] if rest else kind
 
 
 def fields_codec(plan: Plan) -> FieldsCodec:
@@ -293,11 +302,14 @@ def _as_kept(node: PlanNode, value: Any) -> Any:
 
 
 def _item_codec(node: PlanNode) -> ValueCodec:
-    """Items are encoded by the annotation of the parameter, or field, that receives them."""
+    """Items are encoded by the annotation of the parameter, or field, that receives them.
+
+    Without its constraints: an item that breaks them is refused by its element, and does not fail the map.
+    """
     from aioreactor.plan.model import Source
 
     arg = next((arg for arg in node.args if arg.source is Source.ITEM and not arg.path and arg.transform is None), None)
-    return codec_for(known(arg.annotation) if arg is not None else UNKNOWN)
+    return codec_for(unconstrained(known(arg.annotation)) if arg is not None else UNKNOWN)
 
 
 def _arguments_codec(node: PlanNode) -> FieldsCodec:

@@ -36,17 +36,13 @@ from tests.integration.durable.fan_kit import (
     WIDE,
     act,
     behave,
-    differences,
+    compared,
     fails_until,
     gives,
-    hands,
     ledger,
     noted,
     place_of,
-    plain,
     raises,
-    twins,
-    whole,
 )
 from tests.integration.durable.kit import Place
 from tests.integration.durable.test_background import place
@@ -207,48 +203,6 @@ CASES: dict[str, dict[str, Callable[..., Any]]] = {
     "a group": {path: raises(ExceptionGroup("g", [ValueError("1"), KeyError("2")])) for path in STEPS},
 }
 SHAPES = [methods, classes, legs, composed, twice, nested]
-
-
-async def compared(
-    place: Place, build: Any, options: dict[str, Any], *, live: bool = True, park_after: float = 0.2, **inputs: Any
-) -> tuple[Any, list[str]]:
-    """Run both; everything that has to be the same is. Gives the outcome and the ledger of the one that fanned out.
-
-    ``live``: the inline one runs here, from its beginning to its end; else in a worker, too.
-    """
-    inline, fan = twins(build, options).values()
-    async with hands(place, park_after=park_after):
-        ledger.clear()
-        first = await (inline.run(**inputs) if live else (await inline.enqueue(**inputs)).result(timeout=8))
-        expected, lines = whole(first), list(ledger)
-        ledger.clear()
-        handle = await fan.enqueue(**inputs)
-        outcome = await handle.result(timeout=8)
-        assert differences(whole(outcome), expected) == []
-        assert differences(whole((await runs.find(handle.run_id)).outcome), expected) == []
-        compare_lines(list(ledger), lines, exact=options is ONE)
-        await assert_nothing_is_left(place, handle.run_id)
-    return outcome, list(ledger)
-
-
-def compare_lines(fan: list[str], inline: list[str], *, exact: bool) -> None:
-    """What bodies did; where elements run side by side, all that has to hold of their order."""
-    if exact:
-        assert fan == inline
-        return
-    assert sorted(fan) == sorted(inline)
-    for prefix in {line.partition(":")[2].partition("]")[0] for line in fan}:
-        mine = [[x for x in lines if x.partition(":")[2].partition("]")[0] == prefix] for lines in (fan, inline)]
-        assert mine[0] == mine[1], prefix
-    outside = [[(i, x) for i, x in enumerate(lines) if "[" not in x] for lines in (fan, inline)]
-    assert outside[0] == outside[1]  # what is around a map comes before, or after, all of its elements
-
-
-async def assert_nothing_is_left(place: Place, run_id: str) -> None:
-    """No run of an element; and no key at all once the run is deleted."""
-    assert not [row for row in await runs.list(parent=run_id, elements=True) if "[" in row.run_id]
-    await runs.delete(run_id)
-    assert await place.do("KEYS", f"{place.prefix}:*{run_id}*") == []
 
 
 ATOMIC = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "collecting"])
