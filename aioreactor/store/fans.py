@@ -30,8 +30,8 @@ RUN = "@"
 """Stands for the session of an element that is a run of its own."""
 
 _SCALARS = (
-    "total fed given settled ok failed skipped halted cut doomed doomed_ms halt failures owed over end cursor window chunk "
-    "keep back back_over undone bad came_back taken_back began_ms"
+    "total fed given settled ok failed skipped halted cut doomed doomed_ms halt failures owed over end cursor window "
+    "chunk keep back back_over undone bad came_back taken_back began_ms"
 ).split()
 
 
