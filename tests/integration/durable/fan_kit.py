@@ -196,6 +196,9 @@ def compare_lines(fan: list[str], inline: list[str], *, exact: bool) -> None:
 
 async def assert_nothing_is_left(place: Place, run_id: str) -> None:
     """No run of an element; and no key at all once the run is deleted."""
-    assert not [row for row in await runs.list(parent=run_id, elements=True) if "[" in row.run_id]
+    assert await place.do("KEYS", f"{place.prefix}:*{run_id}/*") == []
     await runs.delete(run_id)
     assert await place.do("KEYS", f"{place.prefix}:*{run_id}*") == []
+    for key in await place.do("KEYS", f"{place.prefix}:{{:index}}:*"):
+        if await place.do("TYPE", key) == b"zset":
+            assert [each for each in await place.do("ZRANGE", key, 0, -1) if run_id in each.decode()] == [], key
