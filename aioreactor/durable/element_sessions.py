@@ -70,7 +70,7 @@ class ElementSession(Session):
             execution.lose(self._ended)
         return execution, journal
 
-    def _entry(self, execution: Execution, item: bytes | None) -> Entry:
+    def _entry(self, execution: Execution, index: int, item: bytes | None) -> Entry:
         """Its inputs, and the view of them.
 
         Raises:
@@ -85,7 +85,7 @@ class ElementSession(Session):
             return Entry(view_of(self.plan, inputs, resources), inputs)
         frame = Frame(execution, execution.state.root, 0, item=value)
         own = tuple(arg for arg in self.node.args if arg.source is Source.ITEM)
-        owner = f"{self.plan.reactor.__qualname__} in {self.path!r}"
+        owner = f"{self.plan.reactor.__qualname__} in '{self.path}[{index}]'"
         inputs = validated(self.plan.fields, {**self.common, **resolve(own, frame)}, owner)
         return Entry(view_of(self.plan, inputs, resources), inputs)
 
@@ -102,8 +102,22 @@ class ElementSession(Session):
             runs._executing_here.pop(run_id, None)
             await runs.part_with(execution, journal)
         if journal.is_run and journal.claim.ended and outcome.status not in {"running", "paused"}:
-            await runs.settle_run(run_id)
+            self._more = max(self._more, await runs.settle_run(run_id))
         return outcome
+
+    async def _is_adopted(self, index: int) -> bool:
+        """Whether an element that was dealt before is a run of its own: then that one counts.
+
+        Cancellation: whoever looks at the fan-out next mends what is half-way.
+        """
+        runs, run_id = self.runs, element_id(self.run_id, self.path, index)
+        row = await runs.store.peek(run_id)
+        if row is None:
+            return False
+        await runs.store.fans.detach(self.run_id, self.path, self.claim.token, index)
+        if row.ended:
+            self._more = max(self._more, await runs.settle_run(run_id))
+        return True
 
     async def detach(self, journal: ElementJournal) -> tuple[Claim, Hold]:
         """Make an element a run of its own, beginning with what its journal has to write.
@@ -220,13 +234,13 @@ class Forward(ElementSession):
 
     async def _execute(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
         again = index in dealt.again
-        if again and await self.runs.adopted(self, index):
+        if again and await self._is_adopted(index):
             return
         execution, journal = self._execution(index)
         try:
-            entry = self._entry(execution, item)
+            entry = self._entry(execution, index, item)
             if not self.plan.unit_of:
-                cross_checked(entry.view, f"{self.plan.reactor.__qualname__} in {self.path!r}")
+                cross_checked(entry.view, f"{self.plan.reactor.__qualname__} in '{self.path}[{index}]'")
         except _REFUSALS as error:
             outcome = refused(self.plan, execution.state.run_id, error, self.common)
             await self.ended(index, record_of(self.plan, self.codec, execution.state.root, outcome, {}), outcome)
@@ -292,18 +306,19 @@ class Back(ElementSession):
                 answer_all(every, (), error)
                 return None
             answer_all(every, kept.refused if kept is not None else [each.index for each in every], None)
+            self._more = kept.more if kept is not None else 0
             if kept is not None and kept.wake is not None:
                 await self.runs.ring(self.run_id, kept.wake)
         return await self._claim(wanted) if wanted else None
 
     async def _execute(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
-        if await self.runs.adopted(self, index):
+        if await self._is_adopted(index):
             return
         execution, journal = self._execution(index)
         try:
             before = self.before[index] = Record.read(record)
             images = {path: self.codec.image_back(path, data) for path, data in before.steps.items()}
-            entry = self._entry(execution, item)
+            entry = self._entry(execution, index, item)
         except _REFUSALS as error:
             await self._unavailable(index, record, error)
             return

@@ -31,7 +31,7 @@ from aioreactor.snapshots import StoredReader, bare_outcome, encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
 from aioreactor.store.fans import RUN, Settled
-from aioreactor.store.keys import element_id, fan_ring, fan_rung
+from aioreactor.store.keys import fan_ring, fan_rung
 from aioreactor.store.leases import Hold
 from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import Place, RunRow
@@ -140,20 +140,6 @@ class Elements(Dispatching):
         except Exception as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=journal.claim.run_id)
 
-    async def adopted(self, session: ElementSession, index: int) -> bool:
-        """Whether an element that was dealt before is a run of its own: then that one counts.
-
-        Cancellation: whoever looks at the fan-out next mends what is half-way.
-        """
-        run_id = element_id(session.run_id, session.path, index)
-        row = await self.store.peek(run_id)
-        if row is None:
-            return False
-        await self.store.fans.detach(session.run_id, session.path, session.claim.token, index)
-        if row.ended:
-            await self.settle_run(run_id)
-        return True
-
     # ------------------------------------------------------------------ elements that are runs of their own
 
     async def cancel_element(self, run_id: str, reason: str, mode: str) -> None:
@@ -167,10 +153,10 @@ class Elements(Dispatching):
         if row is not None and not row.lease_left_ms and not row.ended:
             await self.ring(run_id, row.queue)
 
-    async def settle_run(self, run_id: str) -> None:
+    async def settle_run(self, run_id: str) -> int:
         """An element that is a run of its own has ended: its map counts it, and its record goes.
 
-        Repeated for one that was counted, it changes nothing.
+        Gives how many elements could be dealt now. Repeated for one that was counted, it changes nothing.
 
         Raises:
             StoreError: the store is away; whoever looks at the fan-out next does it.
@@ -179,7 +165,7 @@ class Elements(Dispatching):
         """
         record = await self.store.read(run_id)
         if record is None or record.row.place is None or not record.row.ended:
-            return
+            return 0
         row, place = record.row, record.row.place
         assert place is not None
         outcome, plan = self._outcome_of(record)
@@ -192,8 +178,16 @@ class Elements(Dispatching):
         await self.store.delete(run_id, force=True)
         if dealt is not None and dealt.wake is not None:
             await self.ring(row.parent, dealt.wake)
-        if dealt is not None and dealt.more:
-            await self.ring_fan(row.parent, place.path, row.queue, 1)
+        return dealt.more if dealt is not None else 0
+
+    async def settle_and_ring(self, run_id: str) -> None:
+        """As `settle_run`, outside of any session: tells workers if something can be dealt now.
+
+        Raises, Cancellation: as there; who is not told of it hears of it when the fan-out is looked at.
+        """
+        row = await self.store.peek(run_id)
+        if row is not None and row.place is not None and await self.settle_run(run_id):
+            await self.ring_fan(row.parent, row.place.path, row.queue, 1)
 
     def _outcome_of(self, record: StoredRun) -> tuple[Outcome[Any], Plan | None]:
         try:

@@ -82,7 +82,6 @@ class Session(ABC):
         self._turn_ends = 0.0
         self._ended: AioreactorError | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._rang = False
 
     # ------------------------------------------------------------------ the whole of it
 
@@ -100,7 +99,8 @@ class Session(ABC):
             if dealt is None:
                 return False
             if not dealt.indexes:
-                await self._leave()
+                await self._wake(dealt)
+                await self._leave(quietly=True)
                 return False
             await self._work(dealt)
             return True
@@ -140,7 +140,7 @@ class Session(ABC):
             await self._take(dealt)
         if not self._takes_more():
             self._slots.shrink(self._under_way)
-            if self._more and not self._rang:
+            if self._more:
                 await self._ring()
 
     def _takes_more(self) -> bool:
@@ -158,8 +158,7 @@ class Session(ABC):
     async def _take(self, dealt: Dealt) -> None:
         """Start what was dealt."""
         self._more = dealt.more
-        if dealt.wake is not None:
-            await self.runs.ring(self.run_id, dealt.wake)
+        await self._wake(dealt)
         items = {number: read_items(blob) for number, blob in dealt.items.items()}
         size = self.runs.chunk_size
         records = dict(zip(dealt.indexes, dealt.records, strict=False))
@@ -168,6 +167,11 @@ class Session(ABC):
             item = chunk[index % size] if index % size < len(chunk) else None
             self._under_way += 1
             self._tasks.start_soon(self._one, index, item, dealt, records.get(index, b""))
+
+    async def _wake(self, dealt: Dealt) -> None:
+        """Tell workers of the map's run, if there is something to do for it."""
+        if dealt.wake is not None:
+            await self.runs.ring(self.run_id, dealt.wake)
 
     async def _one(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
         try:
@@ -193,17 +197,17 @@ class Session(ABC):
             self._told.set()
 
     async def _ring(self) -> None:
-        """Others are to go on: this session has had its turn."""
-        self._rang = True
+        """Others are to go on: this session has had its turn, or has no room."""
+        self._more = 0
         await self.runs.ring_fan(self.run_id, self.path, self.shared.queue, 1)
 
-    async def _leave(self) -> None:
-        """Give back what it has, and tell others of it."""
+    async def _leave(self, *, quietly: bool = False) -> None:
+        """Give back what it has, and tell others if there is something to do for them; ``quietly``: it had nothing."""
         if self.claim.lost:
             return
         try:
-            again = await self.runs.store.fans.leave(self.run_id, self.path, self.claim.token)
-            if (again or self._more) and not self._rang:
+            more = await self.runs.store.fans.leave(self.run_id, self.path, self.claim.token)
+            if more and not quietly:
                 await self._ring()
         except StoreError as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=self.run_id, path=self.path)

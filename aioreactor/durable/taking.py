@@ -304,7 +304,7 @@ class Taking(Elements):
     async def _settled(self, row: RunRow, outcome: Outcome[Any]) -> Outcome[Any]:
         """An element that has ended is counted by its map; what of that is lost is done by who looks at the map."""
         if row.place is not None and outcome.status in TERMINAL:
-            await self.settle_run(row.run_id)
+            await self.settle_and_ring(row.run_id)
         return outcome
 
     def _fill(self, execution: Execution, row: RunRow, opened: Opened, guard: Guard | None) -> None:

@@ -11,6 +11,7 @@ from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.logs import note
 from aioreactor.map_results import ElementOutcome
 from aioreactor.plan.model import Arg, Plan, Source
+from aioreactor.plan.units import ITEM
 from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_in, secrets_of_fields
 from aioreactor.results import Failure, Skipped, Success
 from aioreactor.trace import RunRecord, Status
@@ -35,8 +36,9 @@ def text_of(thing: object) -> str:
 
 
 def shown_inputs(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with the marked ones hidden."""
-    return display_fields(inputs, plan.fields.hidden)
+    """Inputs with the marked ones hidden; without an element's item, of which only parts may be marked."""
+    given = {name: item for name, item in inputs.items() if name != ITEM}
+    return display_fields(given, plan.fields.hidden)
 
 
 def shown_fields(fields: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ RUN = "@"
 """Stands for the session of an element that is a run of its own."""
 
 _SCALARS = (
-    "total fed given settled ok failed skipped halted again cut doomed doomed_ms halt failures over over_ms end "
+    "total fed given settled ok failed skipped halted again cut doomed doomed_ms halt failures owed over over_ms end "
     "cursor window chunk keep back back_over undone bad came_back taken_back began_ms"
 ).split()
 
@@ -243,8 +243,8 @@ class FanStore:
         reply = await self._run("fan_settle_back", keys, args)
         if reply.word == "GONE":
             return None
-        refused, over, wake = reply.values
-        return Dealt(wake=_queue(wake), refused=_ints(refused), over=bool(over))
+        refused, over, more, wake = reply.values
+        return Dealt(more=more, wake=_queue(wake), refused=_ints(refused), over=bool(over))
 
     async def records(self, run_id: str, path: str, indexes: Sequence[int]) -> list[bytes | None]:
         """What elements came to, kind first; None where there is nothing but a success with None, or not yet that."""

@@ -1,5 +1,5 @@
 --[[
-Elements have ended: counts each once, keeps what it came to, and deals others in their place.
+Elements have ended: counts each once, keeps what it came to, and deals others in their place; `more` is for others.
 
 `settled` are triples of index, kind and record: kinds are s (success), k (skipped), f (failure), h (halt), in capitals
 when there is something to roll back. An empty record is a success with None. `token` is "@" for an element that was a
@@ -46,10 +46,7 @@ fan_add(fan, path, counts)
 if token ~= '@' then
   fan_lease(fan, path, token, now_ms() + ttl_ms)
 end
-local dealt, more, doomed, is_low = {}, 0, false, false
-if wanted > 0 then
-  dealt, more, doomed, is_low = fan_deal(fan, busy, path, token, wanted)
-end
+local dealt, more, doomed, is_low = fan_deal(fan, busy, path, token, wanted)
 local over = fan_is_over(fan, path, fan_number(fan, path, 'given'), fan_number(fan, path, 'settled'))
 local turned = over and redis.call('HSETNX', fan, fan_field(path, 'over'), '1') == 1
 if turned then
