@@ -175,16 +175,18 @@ class NodeCompiler:
                 value = value_type(node.child)
                 made.unit, made.passed = made.child, made.args
             elif isinstance(node, MapNode) and node.fan_out is not None:
-                self._bind_fan(made, node)
+                self._bind_fan(made, node, nodes)
                 continue
             else:
                 continue
             made.independent = node.independent
             made.kept_as = stored_type(value if is_known(value) else Any)
 
-    def _bind_fan(self, made: PlanNode, node: MapNode[Any]) -> None:
+    def _bind_fan(self, made: PlanNode, node: MapNode[Any], nodes: list[PlanNode]) -> None:
         """What the elements of a map that fans out are, as runs of their own."""
         assert made.element is not None
+        if isinstance(made.over, Arg) and made.over.source is Source.RESULT:
+            nodes[made.over.index].dealt = True
         if not made.element.element:
             made.fan = self._guarded_by_use(made, node)
             made.passed = tuple(arg for arg in made.args if arg.source is not Source.ITEM)

@@ -27,6 +27,8 @@ from aioreactor.store.failures_revive import failure_from_data, unpack_failure
 from aioreactor.trace import RawEntry
 
 logger = logging.getLogger("aioreactor.store")
+DEALT = 64
+"""A list that a map fans out from may be so many times as large as any other value: each item is bounded by itself."""
 
 
 class _ImageRow(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -107,7 +109,8 @@ class PlanCodec:
         """See `snapshot.Codec`."""
         if isinstance(value, (FanResults, FanSummary)):
             return stamp(msgspec.msgpack.encode(value.summary if isinstance(value, FanResults) else value))
-        return self._of(node).store(_as_kept(node, value), step=path, limit=self.limit, cipher=self.cipher)
+        limit = self.limit * DEALT if node.dealt else self.limit
+        return self._of(node).store(_as_kept(node, value), step=path, limit=limit, cipher=self.cipher)
 
     def value_back(self, node: PlanNode, data: bytes) -> Any:
         """See `snapshot.Codec`; of a map that fanned out, a `FanSummary`."""

@@ -147,3 +147,38 @@ async def test_a_fork_takes_over_the_results_of_a_fan_out(place: Place) -> None:
     assert [str(each) for each in outcome.trace.only("run", "settle")] == ["run:total"]
     assert outcome.results["each"].values() == [0, 1, 2, 4]
     assert (await runs.progress(handle.run_id)).done == 5
+
+
+class Large(Reactor[int], name="progress.Large"):
+    @step
+    async def load(self) -> list[str]:
+        return ["x" * 700] * 20
+
+    @map_each(over=result(load), fan_out=True)
+    async def each(self, text: str) -> int:
+        return len(text)
+
+    @step
+    async def total(self, each: MapResults[int]) -> int:
+        return sum(each.values())
+
+    returns = total
+
+
+class TooLarge(Reactor, name="progress.TooLarge"):
+    @step
+    async def load(self) -> list[str]:
+        return ["x" * 1500]
+
+    @map_each(over=result(load), fan_out=True)
+    async def each(self, text: str) -> int:
+        return len(text)
+
+
+async def test_a_list_that_is_dealt_may_be_larger_than_one_value_and_each_item_may_not(place: Place) -> None:
+    async with place.another(max_value_bytes=1024), working(place, max_value_bytes=1024):
+        outcome = await (await Large.enqueue()).result(timeout=20)
+        refused = await (await TooLarge.enqueue()).result(timeout=20)
+    assert outcome.unwrap() == 14_000
+    assert isinstance(refused, Failure)
+    assert (refused.step, refused.error_type) == ("each", "aioreactor.errors.PayloadTooLarge")
