@@ -182,3 +182,18 @@ async def test_a_list_that_is_dealt_may_be_larger_than_one_value_and_each_item_m
     assert outcome.unwrap() == 14_000
     assert isinstance(refused, Failure)
     assert (refused.step, refused.error_type) == ("each", "aioreactor.errors.PayloadTooLarge")
+
+
+async def test_what_a_map_that_fans_out_waits_for_is_explained(place: Place) -> None:
+    gates.update(each=Gate(), total=Gate())
+    gates["total"].open.set()
+    async with working(place, park_after=0.05):
+        handle = await Numbers.enqueue(count=6)
+        await gates["each"].reached.wait()
+        async with asyncio.timeout(20):
+            while (found := (await runs.explain(handle.run_id)).reasons)[0].text.count("4 of 6") == 0:
+                await asyncio.sleep(0.005)
+        assert [(each.kind, each.path) for each in found[:1]] == [("elements", "each")]
+        assert found[0].text == "waits for its elements, which are to settle: 4 of 6 have, 2 are under way"
+        gates["each"].open.set()
+        await handle.result(timeout=20)
