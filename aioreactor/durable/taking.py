@@ -287,6 +287,10 @@ class Taking(Elements):
         self._fill(execution, row, opened, guard)
         if fate is None and opened.fate is None:
             self._hand_over(execution, record, plan, codec)
+            if await self.is_stray(row):
+                execution.order_cancel(
+                    orders.Cancel(0, f"run {row.parent}, whose element it is, has ended", "rollback")
+                )
         if cancelled is not None:
             execution.note_cancel(cancelled)
         if row.run_id in self._handing_back:

@@ -65,6 +65,13 @@ class Dispatching(Reading):
         if row is not None and row.due_ms == 0 and not row.owner and row.waits_for:
             await self.ring(run_id, queue)
 
+    async def is_stray(self, row: RunRow) -> bool:
+        """Whether an element that is a run of its own has outlived the run of its map: nothing runs after that."""
+        if row.place is None:
+            return False
+        parent = await self.store.peek(row.parent)
+        return parent is None or parent.ended
+
     async def is_orphan(self, row: RunRow) -> bool:
         """Whether a unit that nobody has taken before has a parent that rolled back, and nobody could call it off."""
         if not row.parent or not row.run_id.startswith(BOUND):  # a run that was tried again has a parent, too

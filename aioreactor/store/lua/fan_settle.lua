@@ -26,7 +26,7 @@ if redis.call('HEXISTS', fan, fan_field(path, 'window')) == 0 then
 end
 local size, keep = fan_number(fan, path, 'chunk'), fan_number(fan, path, 'keep')
 local refused, counts, again = {}, { settled = 0 }, ' ' .. fan_text(fan, path, 'again')
-for i = 7, 4 + 3 * n + 2, 3 do
+for i = 7, 6 + 3 * n, 3 do
   local index, kind, record = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local held = redis.call('HGET', busy, fan_field(path, index))
   if held ~= token then
@@ -46,6 +46,7 @@ fan_add(fan, path, counts)
 if token ~= '@' then
   fan_lease(fan, path, token, now_ms() + ttl_ms)
 end
+fan_expire(run, fan, out, busy)
 local dealt, more, doomed, is_low = fan_deal(fan, busy, path, token, wanted)
 local over = fan_is_over(fan, path, fan_number(fan, path, 'given'), fan_number(fan, path, 'settled'))
 local turned = over and redis.call('HSETNX', fan, fan_field(path, 'over'), '1') == 1

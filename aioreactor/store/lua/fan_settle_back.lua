@@ -52,6 +52,7 @@ end
 if token ~= '@' then
   fan_lease(fan, path, token, now_ms() + ttl_ms)
 end
+fan_expire(run, fan, out, busy)
 local over, wake = fan_is_back(fan, path), nil
 if over and fan_text(fan, path, 'back_over') == '' then
   redis.call('HSET', fan, fan_field(path, 'back_over'), '1')

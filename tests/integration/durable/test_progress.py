@@ -6,7 +6,20 @@ import asyncio
 
 import pytest
 
-from aioreactor import Context, Failure, MapResults, Reactor, RunNotFound, Success, map_each, result, runs, step, value
+from aioreactor import (
+    Context,
+    Failure,
+    MapResults,
+    Reactor,
+    RunNotFound,
+    Success,
+    interrupt,
+    map_each,
+    result,
+    runs,
+    step,
+    value,
+)
 from aioreactor.progress import MapProgress, StepReport
 from aioreactor.runtime import Runtime
 from aioreactor.settings import Settings
@@ -197,3 +210,58 @@ async def test_what_a_map_that_fans_out_waits_for_is_explained(place: Place) -> 
         assert found[0].text == "waits for its elements, which are to settle: 4 of 6 have, 2 are under way"
         gates["each"].open.set()
         await handle.result(timeout=20)
+
+
+class Asks(Reactor[str], name="progress.Asks"):
+    number: int
+
+    ask = interrupt(str)
+
+    @step
+    async def tell(self, ask: str, ctx: Context) -> str:
+        await gates["tell"](ctx)
+        return ask
+
+    returns = tell
+
+
+class AsksMany(Reactor, name="progress.AsksMany"):
+    each = map_each(Asks, over=value([1, 2]), item="number", fan_out=True)
+
+
+async def waiting_elements(place: Place, run_id: str) -> list[str]:
+    async with asyncio.timeout(20):
+        while len(found := await runs.list(parent=run_id, status="paused")) < 2:
+            await asyncio.sleep(0.005)
+    return [each.run_id for each in found]
+
+
+async def test_elements_that_wait_go_with_their_run(place: Place) -> None:
+    async with working(place):
+        handle = await AsksMany.enqueue()
+        elements = await waiting_elements(place, handle.run_id)
+        async with asyncio.timeout(20):
+            while (await runs.find(handle.run_id)).waits_for == "":
+                await asyncio.sleep(0.005)
+        await runs.delete(handle.run_id)
+    for element in elements:
+        with pytest.raises(RunNotFound):
+            await runs.find(element)
+
+
+async def test_an_element_that_outlives_its_run_is_cancelled_and_goes(place: Place) -> None:
+    gates["tell"] = gate = Gate()
+    async with working(place):
+        handle = await AsksMany.enqueue()
+        elements = await waiting_elements(place, handle.run_id)
+        answer = asyncio.create_task(runs.resume(elements[0], "ask", "yes"))
+        await gate.reached.wait()
+        async with asyncio.timeout(20):
+            while (await runs.find(handle.run_id)).waits_for == "":
+                await asyncio.sleep(0.005)
+        await runs.delete(handle.run_id)
+        outcome = await answer
+        assert (outcome.status, str(outcome.trace[-1])) == ("cancelled", "cancel:tell")
+        async with asyncio.timeout(20):
+            while await place.do("EXISTS", place.store.space.run(elements[0])):
+                await asyncio.sleep(0.005)
