@@ -64,6 +64,8 @@ class ElementSession(Session):
         journal.failed = execution.lose
         runs.furnish(execution, self.codec, retention_ms)
         execution.outer_results = self.outer
+        execution.common = self.common
+        execution.learn_secrets(self.secrets)
         self.executions[index] = execution
         if self._ended is not None:
             execution.lose(self._ended)

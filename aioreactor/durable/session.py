@@ -30,6 +30,7 @@ from aioreactor.errors import AioreactorError, OwnershipLost
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
 from aioreactor.plan.units import has_undos
+from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Outcome
 from aioreactor.store.claim import Claim, FanClaim, new_token
 from aioreactor.store.errors import StoreClosed, StoreError
@@ -68,6 +69,8 @@ class Session(ABC):
         self.executions: dict[int, Execution] = {}
         self.shared = Shared("", "", 0, b"")
         self.common: dict[str, Any] = {}
+        self.secrets: frozenset[str] = frozenset()
+        """Those in what its elements have in common."""
         self.outer: Mapping[str, Any] | None = None
         """The results of the run around it, where an element asks for them."""
         self.listening: tuple[Hook, ...] = ()
@@ -112,6 +115,7 @@ class Session(ABC):
     async def _work(self, dealt: Dealt) -> None:
         self.shared = read_shared(dealt.shared)
         self.common = read_common(self.node, self.codec, self.shared.values)
+        self.secrets = frozenset(secrets_of_fields(self.common, self.plan.fields.hidden))
         try:
             async with create_task_group() as self._tasks:
                 await self._take(dealt)
