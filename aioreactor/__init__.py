@@ -29,7 +29,6 @@ from aioreactor.errors import (
     InterruptTimeout,
     LeaseLost,
     LockUnavailable,
-    NotAvailable,
     NotResumable,
     NoValue,
     OutOfTurn,
@@ -40,6 +39,7 @@ from aioreactor.errors import (
     RateLimited,
     ReactorFailed,
     RecoveriesExhausted,
+    ResultsNotLoaded,
     RunNotFound,
     SemaphoreUnavailable,
     SerializationError,
@@ -56,6 +56,7 @@ from aioreactor.handles import RunHandle
 from aioreactor.map_results import MapResults
 from aioreactor.plan.compile import compile_plan as _compile_plan
 from aioreactor.plan.model import Plan
+from aioreactor.progress import MapProgress, Progress, StepReport
 from aioreactor.redaction import Redact
 from aioreactor.results import (
     Dispatched,
@@ -113,10 +114,10 @@ __all__ = [
     "Location",
     "Lock",
     "LockUnavailable",
+    "MapProgress",
     "MapResults",
     "Middleware",
     "NoValue",
-    "NotAvailable",
     "NotResumable",
     "OpenInterrupt",
     "OrderedLock",
@@ -130,6 +131,7 @@ __all__ = [
     "Period",
     "Plan",
     "PlanChanged",
+    "Progress",
     "RateLimit",
     "RateLimited",
     "Reactor",
@@ -137,6 +139,7 @@ __all__ = [
     "RecoveriesExhausted",
     "Redact",
     "Resource",
+    "ResultsNotLoaded",
     "Retry",
     "RollbackFailure",
     "RunHandle",
@@ -151,6 +154,7 @@ __all__ = [
     "Step",
     "StepCancelled",
     "StepError",
+    "StepReport",
     "StepTimeout",
     "StoreRequired",
     "Success",

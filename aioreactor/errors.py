@@ -254,20 +254,6 @@ class StoreRequired(AioreactorError):
         )
 
 
-class NotAvailable(StoreRequired):
-    """A store is configured, but this release cannot do what was asked for yet. Raised before anything has run."""
-
-    def __init__(self, what: str, reasons: Sequence[str] = ()) -> None:
-        self.what = what
-        self.reasons = tuple(reasons)
-        because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
-        AioreactorError.__init__(
-            self,
-            f"{what}{because} is not available yet: this release executes a run whole, here or in a "
-            "worker, and keeps it in the store; maps that fan out are still to come",
-        )
-
-
 class RunNotFound(AioreactorError):
     """No run of that id is known: it never existed, was deleted, or its ``retention`` is over."""
 

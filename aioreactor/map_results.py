@@ -30,6 +30,16 @@ class MapResults(Generic[T_co]):
     def __init__(self, outcomes: Sequence[ElementOutcome[T_co]] = ()) -> None:
         self._outcomes = tuple(outcomes)
 
+    async def load(self) -> None:
+        """Have all of them in memory. Nothing to do for a map that ran in one process; see `FanResults.load`.
+
+        Raises:
+            RunNotFound: the run, and with it the results, are gone.
+            StoreError: the store is away.
+
+        Cancellation: nothing was loaded.
+        """
+
     def __len__(self) -> int:
         return len(self._outcomes)
 

@@ -17,7 +17,7 @@ from aioreactor.definition.steps import Step
 from aioreactor.engine import once, reporting
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.scheduler import Execution
-from aioreactor.errors import InputValidationError, NotAvailable, SerializationError, StoreRequired
+from aioreactor.errors import InputValidationError, SerializationError, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
 from aioreactor.plan.units import fans_in, units_in
@@ -96,7 +96,7 @@ class Runtime(Connections):
             if plan.store_reasons:
                 check_rate_limits(plan, self.settings.rate_limits)
         for unit in (*units_in(plan), *fans_in(plan)):
-            sent = unit.unit or unit.fan
+            sent = unit.unit if unit.unit is not None else unit.fan
             assert sent is not None
             check_importable(sent)
         return plan
@@ -115,10 +115,11 @@ class Runtime(Connections):
             return
         if durability == "none":
             reasons += [f'{text}, and durability="none" keeps nothing' for text in plan.record_reasons]
-        if not dispatched:
-            reasons += [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
         if reasons:
-            raise NotAvailable(what, reasons)
+            raise StoreRequired(what, reasons)
+        early = [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
+        if early and not dispatched:
+            raise ValueError(f"{what} at once, and {' and '.join(early)}")
 
     def _durability(self, plan: Plan, options: Mapping[str, Any]) -> Durability | None:
         found: Durability | None = options.get("durability") or plan.options.durability or self.settings.durability

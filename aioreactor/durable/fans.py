@@ -30,6 +30,7 @@ from aioreactor.engine.ports import JournalFailed
 from aioreactor.map_results import ElementOutcome, FanResults, FanSummary
 from aioreactor.plan.model import PlanNode
 from aioreactor.plan.units import has_undos
+from aioreactor.progress import MapProgress
 from aioreactor.results import RollbackFailure
 from aioreactor.store.codec import codec_for
 from aioreactor.store.fans import FanRow, Fed
@@ -219,6 +220,17 @@ class RunFans:
 
         return FanResults(summary, read)
 
+    async def progress(self, path: str) -> MapProgress | None:
+        """How far a map is; None when nothing is known of it.
+
+        Raises:
+            StoreError: the store is away.
+
+        Cancellation: nothing happens.
+        """
+        row = await self._store.look(self._run_id, path)
+        return None if row is None else _progress(path, row)
+
     async def parted(self) -> None:
         """See `Fans.parted`."""
         await self._runs.ring_if_due(self._run_id, self._queue)
@@ -247,6 +259,27 @@ def _lost(node: PlanNode, path: str, index: int) -> RollbackFailure:
 def _source(fed: Fed) -> Source:
     cursor = codec_for(UNKNOWN).decode(fed.cursor) if fed.cursor else None
     return Source(fed.fed, cursor, fed.ended)
+
+
+def _progress(path: str, row: FanRow) -> MapProgress:
+    total = row.number("fed") if row.values["end"] else None
+    done = row.number("settled")
+    spent = ((row.number("over_ms") or row.now_ms) - row.number("began_ms")) / 1000
+    rate = done / spent if spent > 0 else 0.0
+    left = None if total is None else total - done
+    over = bool(row.values["over"])
+    remaining = 0.0 if over else left / rate if left is not None and rate else None
+    return MapProgress(
+        path,
+        total,
+        started=row.number("given"),
+        done=done,
+        failed=row.number("failed"),
+        skipped=row.number("skipped"),
+        rate=rate,
+        remaining=remaining,
+        undone=row.number("undone"),
+    )
 
 
 def _state(row: FanRow, *, paged: bool) -> FanState:

@@ -8,8 +8,10 @@ from typing import Any
 from aioreactor.durable.base import Base
 from aioreactor.durable.fans import RunFans
 from aioreactor.engine.fanning import load
+from aioreactor.engine.progress import progress_of
 from aioreactor.errors import NotResumable, RunNotFound, SerializationError, UnknownReactor
 from aioreactor.plan.model import Plan
+from aioreactor.progress import Progress
 from aioreactor.registry import find_plan
 from aioreactor.results import Outcome
 from aioreactor.snapshots import RunSnapshot, StoredReader, bare_outcome, from_row
@@ -79,6 +81,22 @@ class Reading(Base):
             return (await self._reader(record, plan)).snapshot()
         except (UnknownReactor, SerializationError):
             return replace(from_row(record.row), outcome=bare_outcome(record.row))
+
+    async def progress(self, run_id: str) -> Progress:
+        """How far a run is.
+
+        Raises:
+            RunNotFound: there is no such run (any more).
+            UnknownReactor, SerializationError: it cannot be read here.
+        """
+        record = await self._read(run_id)
+        plan, row, codec = find_plan(record.row.reactor), record.row, self._codec()
+        reader = StoredReader(self.environment, plan, codec, record)
+        reader.state.reported.update(codec.progress_back(row.progress))
+        fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
+        begun = [run.path for run in reader.fan_runs()] if fans is not None and row.place is None else []
+        found = {path: await fans.progress(path) for path in begun} if fans is not None else {}
+        return progress_of(reader.state, row.status, {path: each for path, each in found.items() if each is not None})
 
     async def page(self, query: Query, limit: int, cursor: str) -> tuple[list[RunSnapshot], str]:
         """Some runs, newest first, and the cursor of the next page (empty after the last)."""

@@ -272,6 +272,8 @@ class Taking(Elements):
             execution.note_cancel(cancelled)
         if row.run_id in self._handing_back:
             execution.lose(HandedBack(f"run {row.run_id} is handed back"))
+        if claim.fence == 1 and opened.images and execution.fans is not None:
+            await self.store.fans.persist(row.run_id)  # of a run that takes over the results of another one
         if fate is None and _is_fresh(claim, opened):
             work = _begun(execution, opened)
         else:

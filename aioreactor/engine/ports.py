@@ -55,6 +55,8 @@ class Checkpoint:
     served: int = 0
     gates: Mapping[str, Any] | None = None
     """How far the run is with its own gates, and what it holds; None before it came to them."""
+    reported: Mapping[str, Any] | None = None
+    """How far bodies say they are, by path."""
 
 
 class JournalFailed(AioreactorError):

@@ -106,6 +106,10 @@ class Services(ABC):
         """A part of a checkpoint cannot be kept as it is: the run fails."""
 
     @abstractmethod
+    def keep_progress(self) -> None:
+        """Have what bodies report kept soon, with whatever else there is to keep then."""
+
+    @abstractmethod
     def interrupt(self, error: BaseException) -> None:
         """Abort the run: ``KeyboardInterrupt`` or ``SystemExit`` was raised inside it."""
 
@@ -234,8 +238,19 @@ class Services(ABC):
         self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False
     ) -> Checkpoint:
         return Checkpoint(
-            nodes, entries, status, self._fate(), self.state.notes, firm, self.state.served, self.state.gates
+            nodes,
+            entries,
+            status,
+            self._fate(),
+            self.state.notes,
+            firm,
+            self.state.served,
+            self.state.gates,
+            self._reported(),
         )
+
+    def _reported(self) -> Mapping[str, Any] | None:
+        return dict(self.state.reported) if self.state.reported else None
 
     def _fate(self) -> Fate | None:
         state = self.state
@@ -286,7 +301,11 @@ class Services(ABC):
     def report_progress(
         self, scope: Scope, index: int, attempt: int, done: float, total: float | None, message: str
     ) -> None:
-        """Send a progress event from a body, or from its thread, without making it wait."""
+        """Keep how far a body is, and send a progress event, from the body or its thread, without making it wait."""
+        self.state.reported[scope.path_of(index)] = (done, total, message)
+        if self.state.recording:
+            assert self._host is not None
+            self._host.get_loop().call_soon_threadsafe(self.keep_progress)
         if scope.hooks is None or not scope.hooks.listening("on_progress"):
             return
         send = partial(

@@ -35,6 +35,7 @@ class Changes:
         "notes",
         "now",
         "recording",
+        "reported",
         "rollback_failures",
         "root",
         "run_id",
@@ -55,6 +56,8 @@ class Changes:
         self.cancelled = False
         self.rollback_failures: list[Any] = []
         self.notes: dict[str, Any] = {}
+        self.reported: dict[str, tuple[float, float | None, str]] = {}
+        """By path: how far bodies say they are."""
         self.gates: dict[str, Any] | None = None
         """How far the run is with its own gates, and what it holds, as data."""
         self.freed: list[Scope] = []

@@ -26,10 +26,15 @@ if TYPE_CHECKING:
     from aioreactor.engine.pausing import Correlations
 
 
+KEPT_EACH = 0.5
+"""Seconds after which what a body reports is kept, with all that it says until then."""
+
+
 class Waiting(Services):
     """The part of an `Execution` that knows what waits in it."""
 
     __slots__ = (
+        "_keeping",
         "_sleepers",
         "_timers",
         "_wakers",
@@ -46,6 +51,8 @@ class Waiting(Services):
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
         Services.__init__(self, environment, plan, run_id, journal)
+        self._keeping = False
+        """Whether what bodies report is about to be kept."""
         self.waits: dict[CancelScope, Scope] = {}
         """Steps that wait at their gates."""
         self._sleepers: dict[asyncio.Future[None], tuple[Later, float]] = {}
@@ -114,6 +121,17 @@ class Waiting(Services):
             limit.cancel()
         for waker in self._wakers.values():
             waker.set()
+
+    def keep_progress(self) -> None:
+        """See `Services.keep_progress`: not at once, since bodies may report often."""
+        if not self._keeping and self.lost is None:
+            self._keeping = True
+            self.at_a_time(KEPT_EACH, self._keep_now)
+
+    def _keep_now(self) -> None:
+        self._keeping = False
+        if self.lost is None and self.outcome is None:
+            self._send(partial(self.save, always=True))
 
     def at_a_time(self, delay: float, call: Callable[[], object]) -> None:
         """Call something ``delay`` seconds from now, if the execution still is at work then."""

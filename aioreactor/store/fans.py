@@ -30,8 +30,8 @@ RUN = "@"
 """Stands for the session of an element that is a run of its own."""
 
 _SCALARS = (
-    "total fed given settled ok failed skipped halted cut doomed doomed_ms halt failures over end cursor window chunk "
-    "keep back back_over undone bad came_back taken_back began_ms"
+    "total fed given settled ok failed skipped halted again cut doomed doomed_ms halt failures over over_ms end "
+    "cursor window chunk keep back back_over undone bad came_back taken_back began_ms"
 ).split()
 
 
@@ -249,6 +249,21 @@ class FanStore:
     async def records(self, run_id: str, path: str, indexes: Sequence[int]) -> list[bytes | None]:
         """What elements came to, kind first; None where there is nothing but a success with None, or not yet that."""
         return await self._read(run_id, [f"{path}\n{index}" for index in indexes])
+
+    async def copy(self, run_id: str, new_id: str, paths: Sequence[str], *, ttl_ms: int) -> None:
+        """What elements came to, for another run that takes over the results; kept for ``ttl_ms`` until `persist`."""
+        for old, new in zip(self._space.fan(run_id)[:2], self._space.fan(new_id)[:2], strict=True):
+            data = await self._client.execute("DUMP", old, repeatable=True)
+            if data is not None:
+                await self._client.execute("RESTORE", new, ttl_ms, data, "REPLACE", repeatable=True)
+        names = [f"{path}\n{name}" for path in paths for name in ("back", "back_over", "bad", "tokens")]
+        await self._client.execute("HDEL", self._space.fan(new_id)[0], *names, repeatable=True)
+
+    async def persist(self, run_id: str) -> None:
+        """What was copied is the run's own now."""
+        fan, out, _ = self._space.fan(run_id)
+        for key in (fan, out):
+            await self._client.execute("PERSIST", key, repeatable=True)
 
     async def busy(self, run_id: str, path: str) -> list[int]:
         """Elements that have begun and have not settled, in order."""

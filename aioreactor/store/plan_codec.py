@@ -55,6 +55,7 @@ class _FateRow(msgspec.Struct, array_like=True):
 _images = msgspec.msgpack.Decoder(_ImageRow)
 _fates = msgspec.msgpack.Decoder(_FateRow)
 _entries = msgspec.msgpack.Decoder(tuple[float, str, str, int, str])
+_progress = msgspec.msgpack.Decoder(dict[str, tuple[float, float | None, str]])
 _summaries = msgspec.msgpack.Decoder(FanSummary)
 _notes = msgspec.msgpack.Decoder(dict[str, Any])
 
@@ -243,6 +244,23 @@ class PlanCodec:
             return stamp(msgspec.msgpack.encode(dict(notes)))
         except (TypeError, ValueError) as error:
             raise SerializationError("ctx.state", str(error)) from error
+
+    def progress(self, reported: Mapping[str, Any]) -> bytes:
+        """How far bodies say they are, as a record."""
+        scrub = self.scrub if self.scrub is not None else str
+        rows = {path: (done, total, scrub(message)) for path, (done, total, message) in reported.items()}
+        return stamp(msgspec.msgpack.encode(rows))
+
+    def progress_back(self, data: bytes) -> dict[str, tuple[float, float | None, str]]:
+        """The same, read again.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            return _progress.decode(unstamp(data, "the run's progress")) if data else {}
+        except msgspec.MsgspecError as error:
+            raise SerializationError("the run's progress", str(error)) from error
 
     def gates(self, gates: Mapping[str, Any]) -> bytes:
         """How far the run is with its coordination, as a record."""

@@ -43,6 +43,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         fingerprint: Of the plan that goes on with the run.
         rest: The fence of who lets the run go with nothing in flight, a blank, and what the run waits for.
         gates: How far the run is with its coordination, and what it holds.
+        progress: How far its bodies say they are.
     """
 
     status: Status | None = None
@@ -57,6 +58,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None
     rest: str | None = None
     gates: bytes | None = None
+    progress: bytes | None = None
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -145,6 +147,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         rest: See `Changes.rest`; of whoever let it go last.
         gates: See `Changes.gates`.
         element: See `NewRun.element`.
+        progress: See `Changes.progress`.
         inputs, outcome, failure, state: Empty also when they were not asked for.
     """
 
@@ -176,6 +179,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     durability: str = ""
     gates: bytes = b""
     element: str = ""
+    progress: bytes = b""
     inputs: bytes = b""
     outcome: bytes = b""
     failure: bytes = b""

@@ -52,6 +52,9 @@ if wanted > 0 then
 end
 local over = fan_is_over(fan, path, fan_number(fan, path, 'given'), fan_number(fan, path, 'settled'))
 local turned = over and redis.call('HSETNX', fan, fan_field(path, 'over'), '1') == 1
+if turned then
+  redis.call('HSET', fan, fan_field(path, 'over_ms'), now_ms())
+end
 local wake = (turned or is_low) and fan_wake(run, channel, path) or nil
 local items = fan_items(fan, path, size, dealt)
 return { 'OK', refused, over and 1 or 0, dealt, more, doomed and 1 or 0, wake or '-', items }

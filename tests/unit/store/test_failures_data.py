@@ -91,7 +91,6 @@ LIBRARY = [
     library.LeaseLost("k", "r"),
     library.OwnershipLost("r", "w"),
     library.StoreRequired("x", ["a"]),
-    library.NotAvailable("x", ["a"]),
     library.ResultsNotLoaded(12),
     library.RunNotFound("r"),
     library.NotResumable("r", "failed", "w"),
