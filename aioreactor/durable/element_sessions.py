@@ -71,7 +71,7 @@ class ElementSession(Session):
             execution.lose(self._ended)
         return execution, journal
 
-    def _entry(self, execution: Execution, item: bytes | None) -> Entry:
+    def _entry(self, execution: Execution, index: int, item: bytes | None) -> Entry:
         """Its inputs, and the view of them.
 
         Raises:
@@ -86,7 +86,7 @@ class ElementSession(Session):
             return Entry(view_of(self.plan, inputs, resources), inputs)
         frame = Frame(execution, execution.state.root, 0, item=value)
         own = tuple(arg for arg in self.node.args if arg.source is Source.ITEM)
-        owner = f"{self.plan.reactor.__qualname__} in {self.path!r}"
+        owner = f"{self.plan.reactor.__qualname__} in '{self.path}[{index}]'"
         inputs = validated(self.plan.fields, {**self.common, **resolve(own, frame)}, owner)
         return Entry(view_of(self.plan, inputs, resources), inputs)
 
@@ -225,9 +225,9 @@ class Forward(ElementSession):
             return
         execution, journal = self._execution(index)
         try:
-            entry = self._entry(execution, item)
+            entry = self._entry(execution, index, item)
             if not self.plan.unit_of:
-                cross_checked(entry.view, f"{self.plan.reactor.__qualname__} in {self.path!r}")
+                cross_checked(entry.view, f"{self.plan.reactor.__qualname__} in '{self.path}[{index}]'")
         except _REFUSALS as error:
             outcome = refused(self.plan, execution.state.run_id, error, self.common)
             await self.ended(index, record_of(self.plan, self.codec, execution.state.root, outcome, {}), outcome)
@@ -304,7 +304,7 @@ class Back(ElementSession):
         try:
             before = self.before[index] = Record.read(record)
             images = {path: self.codec.image_back(path, data) for path, data in before.steps.items()}
-            entry = self._entry(execution, item)
+            entry = self._entry(execution, index, item)
         except _REFUSALS as error:
             await self._unavailable(index, record, error)
             return

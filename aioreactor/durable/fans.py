@@ -205,7 +205,9 @@ class RunFans:
         with store_needed("look at a fan-out"):
             return await self._store.busy(self._run_id, path)
 
-    def results(self, path: str, node: PlanNode, summary: FanSummary) -> FanResults[Any]:
+    def results(
+        self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]
+    ) -> FanResults[Any]:
         """See `Fans.results`."""
 
         async def read(first: int, stop: int) -> Sequence[ElementOutcome[Any]]:
@@ -214,7 +216,7 @@ class RunFans:
                 found = await self._store.records(self._run_id, path, indexes)
             records = [Record.read(data) for data in found]
             return [
-                outcome_back(node, self._codec, path, index, record)
+                outcome_back(node, self._codec, path, index, record, inputs)
                 for index, record in zip(indexes, records, strict=True)
             ]
 
@@ -293,6 +295,7 @@ def _state(row: FanRow, *, paged: bool) -> FanState:
         hungry=paged and not doomed and not row.values["end"] and waiting < row.number("window"),
         summary=summary,
         failures=row.indexes("failures"),
+        owed=row.indexes("owed"),
         halt=int(row.values["halt"]) if row.values["halt"] else None,
         doomed_for=(row.now_ms - row.number("doomed_ms")) / 1000 if row.values["doomed_ms"] else None,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from aioreactor.engine.fans import FanState, Source
 from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.nesting import REFUSALS
 from aioreactor.engine.ports import JournalFailed
+from aioreactor.engine.reporting import shown_inputs
 from aioreactor.engine.scope import Failed, FanRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError, PayloadTooLarge, SerializationError
@@ -180,6 +181,7 @@ async def _settled(ex: Execution, run: FanRun, found: FanState) -> Readies | Lat
     run.succeeded = found.summary.succeeded
     run.exhausted = True
     ex.state.log("settle", run.path, 1, _text(found.summary))
+    await _take_over(ex, run, [each for each in found.owed if each not in found.failures])
     if found.halt is not None:
         halt = await ex.fans.failure(run.path, run.node, found.halt)
         reason = halt.reason if isinstance(halt, Halt) else None
@@ -192,6 +194,14 @@ async def _settled(ex: Execution, run: FanRun, found: FanState) -> Readies | Lat
         return await _complete(ex, run, found.summary)
     await ex.save()
     return ready
+
+
+async def _take_over(ex: Execution, run: FanRun, owed: Sequence[int]) -> None:
+    """What did not complete when elements that failed rolled themselves back is not tried again by this run."""
+    assert ex.fans is not None
+    for index in owed:
+        failure = await ex.fans.failure(run.path, run.node, index)
+        ex.state.rollback_failures += failure.rollback_failures
 
 
 async def _failed(ex: Execution, run: FanRun, element: int) -> Failed:
@@ -208,7 +218,7 @@ async def _failed(ex: Execution, run: FanRun, element: int) -> Failed:
 
 async def _complete(ex: Execution, run: FanRun, summary: FanSummary) -> Readies | Later:
     assert ex.fans is not None
-    results = ex.fans.results(run.path, run.node, summary)
+    results = ex.fans.results(run.path, run.node, summary, shown_inputs(ex.plan, ex.state.root.inputs))
     try:
         await load(results)
     except JournalFailed as error:
@@ -239,16 +249,28 @@ async def load(results: FanResults[Any]) -> None:
 def bind(ex: Execution) -> list[FanResults[Any]]:
     """Give what stands for results in restored scopes a way to the store; gives all of them."""
     found = []
+    inputs = shown_inputs(ex.plan, ex.state.root.inputs)
     for scope in ex.state.scopes():
         for index, value in enumerate(scope.results):
             if isinstance(value, FanSummary) and ex.fans is not None:
-                results = ex.fans.results(scope.path_of(index), scope.plan.nodes[index], value)
+                results = ex.fans.results(scope.path_of(index), scope.plan.nodes[index], value, inputs)
                 scope.results[index] = results
                 found.append(results)
                 inner = (scope.children or {}).get(index)
                 if isinstance(inner, FanRun):
                     inner.succeeded = value.succeeded
+    if found:
+        _refill(ex.state.root)
     return found
+
+
+def _refill(scope: Scope) -> None:
+    """What completed around them, made of their values, innermost first."""
+    for index, inner in (scope.children or {}).items():
+        if isinstance(inner, Scope):
+            _refill(inner)
+            if scope.status[index] in (NodeStatus.COMPLETED, NodeStatus.UNDONE):
+                scope.results[index] = inner.value()
 
 
 async def reload(ex: Execution) -> None:

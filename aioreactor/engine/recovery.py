@@ -64,12 +64,15 @@ def _meet(ex: Execution, fate: Fate) -> None:
     state.rollback_failures[:] = fate.left
     if fate.kind == "failed":
         assert fate.error is not None
-        failed = Failed(fate.error, root, None, attempts=fate.attempts)
+        failed = Failed(
+            fate.error, root, None, attempts=fate.attempts, retryable=fate.retryable, arguments=fate.arguments
+        )
         failed.path = fate.path
-        state.failures.append(failed)
+        state.failures += [failed, *(Failed(error, root, None) for error in fate.others)]
         root.failure = failed
     elif fate.kind == "halted":
         state.halt = (fate.reason, fate.path)
+        state.late_errors += [Failed(error, root, None) for error in fate.others]
     else:
         state.cancelled = True
         if isinstance(fate.reason, str):

@@ -35,8 +35,9 @@ def text_of(thing: object) -> str:
 
 
 def shown_inputs(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with the marked ones hidden."""
-    return display_fields(inputs, plan.fields.hidden)
+    """Inputs with the marked ones hidden; without what a dispatched step was given by its parent's results."""
+    given = {name: item for name, item in inputs.items() if not name.startswith("@")}
+    return display_fields(given, plan.fields.hidden)
 
 
 def shown_fields(fields: dict[str, Any]) -> dict[str, Any]:

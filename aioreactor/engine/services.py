@@ -256,13 +256,26 @@ class Services(ABC):
         state = self.state
         left = tuple(state.rollback_failures)
         if state.failures:
-            first = state.failures[0]
-            return Fate("failed", first.path, first.error, first.attempts, left=left)
+            first, *rest = state.failures
+            others = [failed.error for failed in rest]
+            return Fate(
+                "failed",
+                first.path,
+                first.error,
+                first.attempts,
+                left=left,
+                others=others,
+                arguments=first.arguments,
+                retryable=first.retryable,
+            )
         if self.ordered is not None and self.ordered.mode == "stop":
             return None  # it goes back only if somebody asks for that
         if state.cancelled:
             return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None, left=left)
-        return Fate("halted", state.halt[1], reason=state.halt[0], left=left) if state.halt is not None else None
+        if state.halt is None:
+            return None
+        others = [failed.error for failed in state.late_errors]
+        return Fate("halted", state.halt[1], reason=state.halt[0], left=left, others=others)
 
     def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
         """The hooks of a nested scope with middlewares of its own."""

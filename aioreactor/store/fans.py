@@ -30,7 +30,7 @@ RUN = "@"
 """Stands for the session of an element that is a run of its own."""
 
 _SCALARS = (
-    "total fed given settled ok failed skipped halted again cut doomed doomed_ms halt failures over over_ms end "
+    "total fed given settled ok failed skipped halted again cut doomed doomed_ms halt failures owed over over_ms end "
     "cursor window chunk keep back back_over undone bad came_back taken_back began_ms"
 ).split()
 

@@ -20,8 +20,8 @@ from aioreactor.redaction import Scrubber
 from aioreactor.results import Dispatched, Failure, Halt, RollbackFailure, Success
 from aioreactor.store.codec import FieldsCodec, ValueCodec, codec_for
 from aioreactor.store.codec_records import DEFAULT_MAX_VALUE_BYTES, Cipher, check_size, stamp, unstamp
-from aioreactor.store.codec_wire import pack_plain
-from aioreactor.store.failures_data import ErrorData, failure_to_data, pack_failure
+from aioreactor.store.codec_wire import pack_plain, revive
+from aioreactor.store.failures_data import ErrorData, failure_to_data, pack_failure, scrubbed
 from aioreactor.store.failures_revive import failure_from_data, unpack_failure
 from aioreactor.trace import RawEntry
 
@@ -50,10 +50,13 @@ class _FateRow(msgspec.Struct, array_like=True):
     attempts: int
     reason: Any
     left: list[RollbackFailure] = []
+    others: list[ErrorData] = []
+    arguments: dict[str, Any] = {}
+    retryable: bool = False
 
 
 _images = msgspec.msgpack.Decoder(_ImageRow)
-_fates = msgspec.msgpack.Decoder(_FateRow)
+_fates = msgspec.msgpack.Decoder(_FateRow, ext_hook=revive)
 _entries = msgspec.msgpack.Decoder(tuple[float, str, str, int, str])
 _progress = msgspec.msgpack.Decoder(dict[str, tuple[float, float | None, str]])
 _summaries = msgspec.msgpack.Decoder(FanSummary)
@@ -218,8 +221,10 @@ class PlanCodec:
         """Why the run goes back, as a record."""
         error = failure_to_data(fate.error, scrub=self.scrub) if fate.error is not None else None
         reason = fate.reason if _is_plain(fate.reason) else str(fate.reason)
-        row = [fate.kind, fate.path, error, fate.attempts, reason]
-        return stamp(pack_plain([*row, [list(each) for each in fate.left]] if fate.left else row))
+        row = [fate.kind, fate.path, error, fate.attempts, reason, [list(each) for each in fate.left]]
+        others = [failure_to_data(each, scrub=self.scrub) for each in fate.others]
+        arguments = {name: scrubbed(value, self.scrub) for name, value in fate.arguments.items()}
+        return stamp(pack_plain([*row, others, arguments, fate.retryable]))
 
     def fate_back(self, data: bytes) -> Fate:
         """Why the run goes back, read again.
@@ -232,7 +237,9 @@ class PlanCodec:
         except msgspec.MsgspecError as error:
             raise SerializationError("the run's failure", str(error)) from error
         found = failure_from_data(row.error) if row.error is not None else None
-        return Fate(row.kind, row.path, found, row.attempts, row.reason, row.left)  # type: ignore[arg-type]
+        others = [failure_from_data(each) for each in row.others]
+        kept = (row.left, others, row.arguments, row.retryable)
+        return Fate(row.kind, row.path, found, row.attempts, row.reason, *kept)  # type: ignore[arg-type]
 
     def notes(self, notes: Mapping[str, Any]) -> bytes:
         """The run's shared state (``ctx.state``) as a record.

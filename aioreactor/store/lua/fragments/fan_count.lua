@@ -9,6 +9,10 @@ local function fan_note(fan, out, path, index, kind, record, counts)
   if lower ~= 's' or kind ~= lower or record ~= '' then
     redis.call('HSET', out, path .. '\n' .. index, kind .. record)
   end
+  if kind == 'F' then
+    local before = redis.call('HGET', fan, path .. '\nowed') or ''
+    redis.call('HSET', fan, path .. '\nowed', before .. index .. ' ')
+  end
   if lower == 'h' then
     redis.call('HSETNX', fan, path .. '\nhalt', index)
     redis.call('HSETNX', fan, path .. '\ndoomed', 'halted')
