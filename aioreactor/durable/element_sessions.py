@@ -51,8 +51,6 @@ class Entry:
 class ElementSession(Session):
     """What both kinds have in common: how an element becomes an execution, and a run of its own."""
 
-    back = False
-
     def _execution(self, index: int) -> tuple[Execution, ElementJournal]:
         run_id = element_id(self.run_id, self.path, index)
         runs, retention_ms = self.runs, self.runs._retention_ms(self.plan)

@@ -56,6 +56,8 @@ TICK = 0.02
 class Session(ABC):
     """Elements of one map that are executed in this process under one lease. `Forward` executes, `Back` rolls back."""
 
+    back = False
+
     def __init__(self, runs: Elements, run_id: str, path: str, node: PlanNode) -> None:
         assert node.fan is not None
         self.runs = runs

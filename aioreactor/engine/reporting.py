@@ -142,7 +142,7 @@ def failure_of(ex: Services, first: Failed, failures: tuple[Failed, ...], status
         first.path or None,
         retry=first.retryable,
         errors=[failed.error for failed in failures],
-        inputs=shown_inputs(ex.plan, root.inputs),
+        inputs=shown_inputs(ex.plan, ex.own(root.inputs)),
         arguments=first.arguments,
         attempts=first.attempts,
         rollback_failures=left,

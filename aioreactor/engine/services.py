@@ -167,10 +167,12 @@ class Services(ABC):
 
     def learn_inputs(self, inputs: Mapping[str, Any], hidden: Iterable[str]) -> None:
         """Learn the secrets among inputs; what is common to many runs is not walked through for each of them."""
+        self.learn_secrets(secrets_of_fields(self.own(inputs), hidden))
+
+    def own(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those inputs that are not common to many runs."""
         common = self.common
-        if common:
-            inputs = {name: item for name, item in inputs.items() if common.get(name) is not item}
-        self.learn_secrets(secrets_of_fields(inputs, hidden))
+        return {name: item for name, item in inputs.items() if common.get(name) is not item} if common else inputs
 
     async def save(self, *, always: bool = False, firm: bool = False) -> None:
         """Write a checkpoint of what changed; shielded, since what completed has to be known.
