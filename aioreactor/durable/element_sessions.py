@@ -101,7 +101,7 @@ class ElementSession(Session):
             runs._executing_here.pop(run_id, None)
             await runs.part_with(execution, journal)
         if journal.is_run and journal.claim.ended and outcome.status not in {"running", "paused"}:
-            await runs.settle_run(run_id)
+            await runs.settle_run(run_id, self)
         return outcome
 
     async def detach(self, journal: ElementJournal) -> tuple[Claim, Hold]:
@@ -291,6 +291,8 @@ class Back(ElementSession):
                 answer_all(every, (), error)
                 return None
             answer_all(every, kept.refused if kept is not None else [each.index for each in every], None)
+            if kept is not None:
+                self._more = kept.more
             if kept is not None and kept.wake is not None:
                 await self.runs.ring(self.run_id, kept.wake)
         return await self._claim(wanted) if wanted else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.units import PATH, has_undos
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Success
+from aioreactor.rooms import room_here
 from aioreactor.snapshots import StoredReader, bare_outcome, encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
@@ -48,13 +50,13 @@ class Elements(Dispatching):
 
     chunk_size = CHUNK
 
-    async def ring_fan(self, run_id: str, path: str, queue: str, count: int) -> None:
+    async def ring_fan(self, run_id: str, path: str, queue: str, count: int, *, due_ms: int | None = None) -> None:
         """Tell so many workers that a fan-out has something to do; if none hears it, its run does so again.
 
         Cancellation: some were told, or none.
         """
         try:
-            await self.queues(queue).ring([fan_ring(run_id, path, _nonces()) for _ in range(count)])
+            await self.queues(queue).ring([fan_ring(run_id, path, _nonces()) for _ in range(count)], due_ms=due_ms)
         except StoreError as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=run_id, path=path)
 
@@ -74,6 +76,18 @@ class Elements(Dispatching):
             text = "the code that is here has no such map that fans out"
             note(logger, logging.WARNING, "run_left", text, run_id=run_id, path=path)
             return
+        room = room_here.get()
+        if room is not None and not room.enter():
+            queue = (node.fan_out.queue if node.fan_out is not None else None) or row.queue
+            await self.ring_fan(run_id, path, queue, 1, due_ms=random.randrange(250, 750))
+            return
+        try:
+            await self._serve(run_id, path, node, row)
+        finally:
+            if room is not None:
+                room.leave()
+
+    async def _serve(self, run_id: str, path: str, node: PlanNode, row: RunRow) -> None:
         for kind in (Forward, Back):
             session = kind(self, run_id, path, node)
             await self._prepare(session, row)
@@ -150,7 +164,7 @@ class Elements(Dispatching):
             return False
         await self.store.fans.detach(session.run_id, session.path, session.claim.token, index)
         if row.ended:
-            await self.settle_run(run_id)
+            await self.settle_run(run_id, session)
         return True
 
     # ------------------------------------------------------------------ elements that are runs of their own
@@ -166,10 +180,10 @@ class Elements(Dispatching):
         if row is not None and not row.lease_left_ms and not row.ended:
             await self.ring(run_id, row.queue)
 
-    async def settle_run(self, run_id: str) -> None:
+    async def settle_run(self, run_id: str, session: ElementSession | None = None) -> None:
         """An element that is a run of its own has ended: its map counts it, and its record goes.
 
-        Repeated for one that was counted, it changes nothing.
+        ``session`` sees to what may start in its place; without one, workers are told of that. Repeated for one that was counted, it changes nothing.
 
         Raises:
             StoreError: the store is away; whoever looks at the fan-out next does it.
@@ -191,7 +205,9 @@ class Elements(Dispatching):
         await self.store.delete(run_id, force=True)
         if dealt is not None and dealt.wake is not None:
             await self.ring(row.parent, dealt.wake)
-        if dealt is not None and dealt.more:
+        if dealt is not None and dealt.more and session is not None:
+            session.hear_of_more(dealt.more)
+        elif dealt is not None and dealt.more:
             await self.ring_fan(row.parent, place.path, row.queue, 1)
 
     def _outcome_of(self, record: StoredRun) -> tuple[Outcome[Any], Plan | None]:

@@ -3,7 +3,8 @@
 Overview. A delivery opens a session, which the store deals elements to, as many as there is room for in this worker.
 They run side by side. What has ended in one iteration of the event loop is told in one script, which deals others in
 their place; while that is under way, the next ones end. A session grows as long as there is more to do and room for it;
-after `TURN` seconds it takes nothing new, so that other work of the queue has its turn, and has the fan-out rung again.
+after `TURN` seconds it takes nothing new, so that other work of the queue has its turn, and has the fan-out rung again,
+as often as it hears, from what it settles, that there is something to do which nobody was told of.
 
 When it is told to end (the worker does), or its lease is lost, bodies are cancelled and nothing more is written: what
 it had is dealt again.
@@ -51,6 +52,8 @@ SOON = 0.05
 """Seconds for which a session has to live before it listens: most end before."""
 TICK = 0.02
 """Seconds after which a session that waits for its elements looks whether it can have more."""
+PASS_ON = 0.1
+"""Seconds between two rings of a session that takes nothing new."""
 
 
 class Session(ABC):
@@ -87,7 +90,7 @@ class Session(ABC):
         self._turn_ends = 0.0
         self._ended: AioreactorError | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._rang = False
+        self._pass_on_at = 0.0
 
     # ------------------------------------------------------------------ the whole of it
 
@@ -128,10 +131,9 @@ class Session(ABC):
             await self._leave()
 
     async def _wait(self) -> None:
-        """Until an element has ended, or it is time to see whether there is room for more."""
-        growing = self._more > 0 and self._takes_more()
+        """Until an element has ended, or it is time to see whether there is room for more, or to pass it on."""
         try:
-            async with asyncio.timeout(TICK if growing else None):
+            async with asyncio.timeout(TICK if self._more and self._ended is None else None):
                 await self._told.wait()
         except TimeoutError:
             pass
@@ -146,7 +148,7 @@ class Session(ABC):
             await self._take(dealt)
         if not self._takes_more():
             self._slots.shrink(self._under_way)
-            if self._more and not self._rang:
+            if self._more and asyncio.get_running_loop().time() >= self._pass_on_at:
                 await self._ring()
 
     def _takes_more(self) -> bool:
@@ -160,6 +162,10 @@ class Session(ABC):
         if self._more:
             self._slots.grow(busy)
         return max(self._slots.count - busy, 0) if self._more or self._settling() else 0
+
+    def hear_of_more(self, more: int) -> None:
+        """So many elements may start, for whoever takes them."""
+        self._more = more
 
     async def _take(self, dealt: Dealt) -> None:
         """Start what was dealt."""
@@ -199,8 +205,9 @@ class Session(ABC):
             self._told.set()
 
     async def _ring(self) -> None:
-        """Others are to go on: this session has had its turn."""
-        self._rang = True
+        """Others are to go on: this session has had its turn. What it hears of after that is news."""
+        self._more = 0
+        self._pass_on_at = asyncio.get_running_loop().time() + PASS_ON
         await self.runs.ring_fan(self.run_id, self.path, self.shared.queue, 1)
 
     async def _leave(self) -> None:
@@ -209,7 +216,7 @@ class Session(ABC):
             return
         try:
             again = await self.runs.store.fans.leave(self.run_id, self.path, self.claim.token)
-            if (again or self._more) and not self._rang:
+            if again or self._more:
                 await self._ring()
         except StoreError as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=self.run_id, path=self.path)

@@ -50,7 +50,7 @@ class Dealt(NamedTuple):
         indexes: Elements to execute.
         again: Those of them that had been dealt before: they may be runs of their own.
         items: The chunks that they lie in, by number.
-        more: How many others there are.
+        more: How many others there are, for whoever takes them.
         doomed: Whether nothing new starts; then what was dealt had been started by somebody.
         wake: Queue of the run, when workers are to be told of it.
         shared: What all elements have in common; only of a claim.
@@ -243,8 +243,8 @@ class FanStore:
         reply = await self._run("fan_settle_back", keys, args)
         if reply.word == "GONE":
             return None
-        refused, over, wake = reply.values
-        return Dealt(wake=_queue(wake), refused=_ints(refused), over=bool(over))
+        refused, over, more, wake = reply.values
+        return Dealt(more=more, wake=_queue(wake), refused=_ints(refused), over=bool(over))
 
     async def records(self, run_id: str, path: str, indexes: Sequence[int]) -> list[bytes | None]:
         """What elements came to, kind first; None where there is nothing but a success with None, or not yet that."""

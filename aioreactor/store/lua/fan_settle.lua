@@ -46,14 +46,14 @@ fan_add(fan, path, counts)
 if token ~= '@' then
   fan_lease(fan, path, token, now_ms() + ttl_ms)
 end
-local dealt, more, doomed, is_low = {}, 0, false, false
-if wanted > 0 then
-  dealt, more, doomed, is_low = fan_deal(fan, busy, path, token, wanted)
-end
+local dealt, more, doomed, is_low = fan_deal(fan, busy, path, token, wanted)
 local over = fan_is_over(fan, path, fan_number(fan, path, 'given'), fan_number(fan, path, 'settled'))
 local turned = over and redis.call('HSETNX', fan, fan_field(path, 'over'), '1') == 1
 if turned then
   redis.call('HSET', fan, fan_field(path, 'over_ms'), now_ms())
+  if keep == 0 then
+    fan_forget_chunk(fan, path, math.floor(fan_number(fan, path, 'fed') / size)) -- the last one is seldom full
+  end
 end
 local wake = (turned or is_low) and fan_wake(run, channel, path) or nil
 local items = fan_items(fan, path, size, dealt)

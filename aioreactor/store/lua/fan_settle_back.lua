@@ -6,7 +6,7 @@ went well. An empty record leaves the old one. The run is woken after the last o
 
 keys: run, fan, out, busy
 args: path, token, ttl_ms, channel, settled...
-returns: OK refused over wake | GONE
+returns: OK refused over more wake | GONE
 events: publishes the path on `channel`
 ]]
 --- @include "clock"
@@ -56,4 +56,4 @@ if over and fan_text(fan, path, 'back_over') == '' then
   redis.call('HSET', fan, fan_field(path, 'back_over'), '1')
   wake = fan_wake(run, channel, path)
 end
-return { 'OK', refused, over and 1 or 0, wake or '-' }
+return { 'OK', refused, over and 1 or 0, fan_more_back(fan, path), wake or '-' }

@@ -68,10 +68,10 @@ class Impatient(Reactor[str], name="bg.Impatient", retries=Retry(max_attempts=2,
 
 
 @contextlib.asynccontextmanager
-async def working(place: Place, **settings: Any) -> AsyncIterator[Any]:
+async def working(place: Place, *, max_concurrency: int = 100, **settings: Any) -> AsyncIterator[Any]:
     """A worker of this key space, in this process, with a runtime of its own."""
     async with place.another(queue=f"{place.prefix}-queue", **settings):
-        made = worker_settings(sweep_interval=None, shutdown_grace=0)
+        made = worker_settings(sweep_interval=None, shutdown_grace=0, max_concurrency=max_concurrency)
         worker = create_worker(made, handle_signals=False)
         serving = asyncio.create_task(worker.serve())
         try:

@@ -3,6 +3,17 @@
 -- did: it is tried again only by an undo that somebody asks for.
 local SKIPS = 2000
 
+-- How many others could be dealt: no more than the window has room for.
+local function fan_more_back(fan, path)
+  local left = 0
+  for _ in string.gmatch(fan_text(fan, path, 'again'), '%S+') do
+    left = left + 1
+  end
+  local under_way = fan_number(fan, path, 'taken_back') - fan_number(fan, path, 'came_back')
+  local room = math.max(fan_number(fan, path, 'window') - under_way, 0)
+  return left + math.min(fan_number(fan, path, 'down_to'), room)
+end
+
 local function fan_deal_back(fan, out, busy, path, token, wanted)
   local dealt, left = {}, {}
   for index in string.gmatch(fan_text(fan, path, 'again'), '%S+') do
@@ -29,7 +40,7 @@ local function fan_deal_back(fan, out, busy, path, token, wanted)
     redis.call('HSET', busy, fan_field(path, index), token)
     records[i] = redis.call('HGET', out, fan_field(path, index)) or ''
   end
-  return dealt, records, (down_to > 0 and 1 or 0) + #left
+  return dealt, records, fan_more_back(fan, path)
 end
 
 local function fan_is_back(fan, path)
