@@ -9,6 +9,7 @@ from aioreactor import FanOut, MapResults, Page, Reactor, from_input, map_each, 
 from aioreactor.jobs.settings import redis_settings
 
 QUEUE = "bench:arq"
+EAGER_QUEUE = "bench:arq-eager"
 WINDOW = 200
 
 
@@ -93,3 +94,11 @@ class WorkerSettings:
     functions = (noop,)
     queue_name = QUEUE
     redis_settings = redis_settings(os.environ.get("AIOREACTOR_REDIS_URL", "redis://localhost"))
+
+
+class EagerSettings(WorkerSettings):
+    """The same, looking a hundred times a second, with a hundred jobs at a time."""
+
+    queue_name = EAGER_QUEUE
+    poll_delay = 0.01
+    max_jobs = 100

@@ -183,7 +183,9 @@ class Elements(Dispatching):
     async def settle_run(self, run_id: str, session: ElementSession | None = None) -> None:
         """An element that is a run of its own has ended: its map counts it, and its record goes.
 
-        ``session`` sees to what may start in its place; without one, workers are told of that. Repeated for one that was counted, it changes nothing.
+        ``session`` sees to what may start in its place; without one, workers are told of that.
+
+        Repeated for one that was counted, it changes nothing.
 
         Raises:
             StoreError: the store is away; whoever looks at the fan-out next does it.

@@ -160,6 +160,7 @@ class RunFans:
         """See `Fans.changed`."""
         with store_needed("hear of a fan-out"):
             async with self._runs.store.pushes().listen(self._runs.store.space.fan_channel(self._run_id)) as bell:
+                bell.forget()  # it rings when it is subscribed, too
                 return _is_due(await self._row(path)) or await bell.wait(timeout)
 
     async def stop(self, path: str, node: PlanNode, why: str, cut: str = "") -> None:
@@ -204,9 +205,7 @@ class RunFans:
         with store_needed("look at a fan-out"):
             return await self._store.busy(self._run_id, path)
 
-    def results(
-        self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]
-    ) -> FanResults[Any]:
+    def results(self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]) -> FanResults[Any]:
         """See `Fans.results`."""
 
         async def read(first: int, stop: int) -> Sequence[ElementOutcome[Any]]:
