@@ -96,9 +96,11 @@ class WorkerSettings:
     redis_settings = redis_settings(os.environ.get("AIOREACTOR_REDIS_URL", "redis://localhost"))
 
 
-class EagerSettings(WorkerSettings):
-    """The same, looking a hundred times a second, with a hundred jobs at a time."""
+class EagerSettings:
+    """The same, looking a hundred times a second, with a hundred jobs at a time; arq reads no inherited settings."""
 
+    functions = (noop,)
     queue_name = EAGER_QUEUE
+    redis_settings = WorkerSettings.redis_settings
     poll_delay = 0.01
     max_jobs = 100

@@ -160,7 +160,7 @@ class RunFans:
         """See `Fans.changed`."""
         with store_needed("hear of a fan-out"):
             async with self._runs.store.pushes().listen(self._runs.store.space.fan_channel(self._run_id)) as bell:
-                bell.forget()  # it rings when it is subscribed, too
+                bell.silence()  # it rings when it is subscribed, too
                 return _is_due(await self._row(path)) or await bell.wait(timeout)
 
     async def stop(self, path: str, node: PlanNode, why: str, cut: str = "") -> None:

@@ -42,7 +42,7 @@ class Bell:
         """Wake the listener, now or when it waits next."""
         self._rung.set()
 
-    def forget(self) -> None:
+    def silence(self) -> None:
         """What it has rung for so far is looked at now."""
         self._rung.clear()
 

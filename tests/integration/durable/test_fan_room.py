@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioreactor import FanOut, MapResults, Page, Reactor, Success, from_input, map_each, runs, step
+from aioreactor import FanOut, MapResults, Page, Reactor, Success, from_input, map_each, result, runs, step
 from tests.integration.durable.kit import Place
 from tests.integration.durable.test_background import place, working
 
@@ -61,7 +61,7 @@ class Waits(Reactor[int], name="room.Waits"):
     async def numbers(self, count: int) -> list[int]:
         return list(range(count))
 
-    @map_each(over=numbers, fan_out=FanOut(chunk=5))
+    @map_each(over=result(numbers), fan_out=FanOut(chunk=5))
     async def each(self, number: int) -> int:
         with crowd.one_more("element"):
             await crowd.open.wait()
