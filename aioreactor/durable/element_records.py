@@ -39,7 +39,7 @@ class Shared(msgspec.Struct, array_like=True):
 class Record(NamedTuple):
     """What an element came to. ``steps`` are the images of its nodes, by path, while something may be rolled back."""
 
-    kind: str
+    kind: str = SUCCESS
     blob: bytes = b""
     steps: Mapping[str, bytes] = {}
 

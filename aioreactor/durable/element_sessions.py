@@ -51,8 +51,6 @@ class Entry:
 class ElementSession(Session):
     """What both kinds have in common: how an element becomes an execution, and a run of its own."""
 
-    back = False
-
     def _execution(self, index: int) -> tuple[Execution, ElementJournal]:
         run_id = element_id(self.run_id, self.path, index)
         runs, retention_ms = self.runs, self.runs._retention_ms(self.plan)
@@ -65,6 +63,8 @@ class ElementSession(Session):
         runs.furnish(execution, self.codec, retention_ms)
         execution.outer_results = self.outer
         execution.outer_holds = None if self.back else partial(runs.outer_holds, self.run_id)
+        execution.common = self.common
+        execution.learn_secrets(self.secrets)
         self.executions[index] = execution
         if self._ended is not None:
             execution.lose(self._ended)
@@ -306,7 +306,8 @@ class Back(ElementSession):
                 answer_all(every, (), error)
                 return None
             answer_all(every, kept.refused if kept is not None else [each.index for each in every], None)
-            self._more = kept.more if kept is not None else 0
+            if kept is not None:
+                self._more = kept.more
             if kept is not None and kept.wake is not None:
                 await self.runs.ring(self.run_id, kept.wake)
         return await self._claim(wanted) if wanted else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from aioreactor.plan.paths import node_at
 from aioreactor.plan.units import PATH, has_undos
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Success
+from aioreactor.rooms import room_here
 from aioreactor.snapshots import StoredReader, bare_outcome, encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
@@ -49,13 +51,13 @@ class Elements(Dispatching):
 
     chunk_size = CHUNK
 
-    async def ring_fan(self, run_id: str, path: str, queue: str, count: int) -> None:
+    async def ring_fan(self, run_id: str, path: str, queue: str, count: int, *, due_ms: int | None = None) -> None:
         """Tell so many workers that a fan-out has something to do; if none hears it, its run does so again.
 
         Cancellation: some were told, or none.
         """
         try:
-            await self.queues(queue).ring([fan_ring(run_id, path, _nonces()) for _ in range(count)])
+            await self.queues(queue).ring([fan_ring(run_id, path, _nonces()) for _ in range(count)], due_ms=due_ms)
         except StoreError as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=run_id, path=path)
 
@@ -75,6 +77,18 @@ class Elements(Dispatching):
             text = "the code that is here has no such map that fans out"
             note(logger, logging.WARNING, "run_left", text, run_id=run_id, path=path)
             return
+        room = room_here.get()
+        if room is not None and not room.enter():
+            queue = (node.fan_out.queue if node.fan_out is not None else None) or row.queue
+            await self.ring_fan(run_id, path, queue, 1, due_ms=random.randrange(250, 750))
+            return
+        try:
+            await self._serve(run_id, path, node, row)
+        finally:
+            if room is not None:
+                room.leave()
+
+    async def _serve(self, run_id: str, path: str, node: PlanNode, row: RunRow) -> None:
         for kind in (Forward, Back):
             session = kind(self, run_id, path, node)
             await self._prepare(session, row)

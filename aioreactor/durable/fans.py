@@ -157,12 +157,12 @@ class RunFans:
         queue = _queue_of(node) or self._queue
         await self._runs.ring_fan(self._run_id, path, queue, count)
 
-    async def changed(self, path: str, timeout: float) -> None:
+    async def changed(self, path: str, timeout: float) -> bool:
         """See `Fans.changed`."""
         with store_needed("hear of a fan-out"):
             async with self._runs.store.pushes().listen(self._runs.store.space.fan_channel(self._run_id)) as bell:
-                if not _is_due(await self._row(path)):
-                    await bell.wait(timeout)
+                bell.silence()  # it rings when it is subscribed, too
+                return _is_due(await self._row(path)) or await bell.wait(timeout)
 
     async def stop(self, path: str, node: PlanNode, why: str, cut: str = "") -> None:
         """See `Fans.stop`."""

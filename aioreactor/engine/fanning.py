@@ -100,14 +100,15 @@ async def watch(ex: Execution, later: Later, limit: CancelScope, ring: Callable[
     """
     assert ex.fans is not None
     inner = (later.scope.children or {}).get(later.index)
+    heard = True
     with limit:
         try:
-            await ex.fans.changed(later.unit, later.delay)
+            heard = await ex.fans.changed(later.unit, later.delay)
         except Exception as error:  # what is wrong is met again, and reported, by who looks
             note(logger, logging.WARNING, "unit_not_heard", repr(error), run_id=ex.state.run_id, path=later.unit)
             await asyncio.sleep(PAUSE)
-        if isinstance(inner, FanRun):
-            inner.lingered = False
+        if heard and isinstance(inner, FanRun):
+            inner.lingered = False  # after a silence the run is parked, whichever of the two timers comes first
         ring()
 
 

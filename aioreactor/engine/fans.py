@@ -75,8 +75,8 @@ class Fans(Protocol):
         """How far it has come; mends what was lost on the way, and tells workers if nobody executes what could be."""
         ...
 
-    async def changed(self, path: str, timeout: float) -> None:
-        """Wait until something of importance may have happened, ``timeout`` seconds at most.
+    async def changed(self, path: str, timeout: float) -> bool:
+        """Wait until something of importance may have happened; False if nothing did within ``timeout`` seconds.
 
         Cancellation: only the wait ends.
         """

@@ -18,7 +18,6 @@ from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError, DefinitionError, InputValidationError
 from aioreactor.logs import note
 from aioreactor.map_results import MapResults
-from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Success
 from aioreactor.trace import RawEntry
 
@@ -87,7 +86,7 @@ def furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
         scope.view, scope.inputs = scope.origin.view, scope.origin.inputs
         _remember_arguments(ex, scope)
         return
-    ex.learn_secrets(secrets_of_fields(scope.inputs, scope.plan.fields.hidden))
+    ex.learn_inputs(scope.inputs, scope.plan.fields.hidden)
     resources = {item.name: ex.resource(item.name, item.annotation) for item in scope.plan.fields.resources}
     scope.view = view_of(scope.plan, scope.inputs, resources)
     if scope.parent is not None and watch and scope.active:

@@ -12,7 +12,7 @@ from aioreactor.logs import note
 from aioreactor.map_results import ElementOutcome
 from aioreactor.plan.model import Arg, Plan, Source
 from aioreactor.plan.units import ITEM
-from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_in, secrets_of_fields
+from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_of_fields
 from aioreactor.results import Failure, Skipped, Success
 from aioreactor.trace import RunRecord, Status
 
@@ -137,13 +137,13 @@ def _is_inside(path: str, top: str) -> bool:
 def failure_of(ex: Services, first: Failed, failures: tuple[Failed, ...], status: Status, left: list[Any]) -> Failure:
     """A failure as people get it: redacted, with everything that happened attached."""
     root = ex.state.root
-    ex.learn_secrets(text for item in root.inputs.values() for text in secrets_in(item))
+    ex.learn_inputs(root.inputs, ())
     return Failure(
         first.error,
         first.path or None,
         retry=first.retryable,
         errors=[failed.error for failed in failures],
-        inputs=shown_inputs(ex.plan, root.inputs),
+        inputs=shown_inputs(ex.plan, ex.own(root.inputs)),
         arguments=first.arguments,
         attempts=first.attempts,
         rollback_failures=left,

@@ -50,7 +50,7 @@ class Dealt(NamedTuple):
         indexes: Elements to execute.
         again: Those of them that had been dealt before: they may be runs of their own.
         items: The chunks that they lie in, by number.
-        more: How many others there are.
+        more: How many others there are, for whoever takes them.
         doomed: Whether nothing new starts; then what was dealt had been started by somebody.
         wake: Queue of the run, when workers are to be told of it.
         shared: What all elements have in common; only of a claim.

@@ -52,6 +52,9 @@ local over = fan_is_over(fan, path, fan_number(fan, path, 'given'), fan_number(f
 local turned = over and redis.call('HSETNX', fan, fan_field(path, 'over'), '1') == 1
 if turned then
   redis.call('HSET', fan, fan_field(path, 'over_ms'), now_ms())
+  if keep == 0 then
+    fan_forget_chunk(fan, path, math.floor(fan_number(fan, path, 'fed') / size)) -- the last one is seldom full
+  end
 end
 local wake = (turned or is_low) and fan_wake(run, channel, path) or nil
 local items = fan_items(fan, path, size, dealt)

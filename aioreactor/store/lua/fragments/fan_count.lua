@@ -31,10 +31,14 @@ local function fan_add(fan, path, counts)
   end
 end
 
+local function fan_forget_chunk(fan, path, chunk)
+  redis.call('HDEL', fan, path .. '\ni:' .. chunk, path .. '\nn:' .. chunk)
+end
+
 -- A chunk of items goes when all its elements have settled.
 local function fan_forget_item(fan, path, size, index)
   local chunk = math.floor(tonumber(index) / size)
   if redis.call('HINCRBY', fan, path .. '\nn:' .. chunk, 1) >= size then
-    redis.call('HDEL', fan, path .. '\ni:' .. chunk, path .. '\nn:' .. chunk)
+    fan_forget_chunk(fan, path, chunk)
   end
 end
