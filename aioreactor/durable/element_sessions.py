@@ -17,9 +17,7 @@ from aioreactor.durable.element_records import (
     step_inputs,
 )
 from aioreactor.durable.session import Session, Told, answer_all
-from aioreactor.engine import events
 from aioreactor.engine.arguments import Frame, cross_checked, resolve, validated, view_of
-from aioreactor.engine.hooks import tell
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.recovery import restoring
 from aioreactor.engine.reporting import refused
@@ -205,32 +203,19 @@ class Forward(ElementSession):
         if dealt is None:
             answer_all(every, [each.index for each in every], None)
             return None
-        if self.listening:
-            await self._tell_finished(batch, dealt)
+        await self._tell(batch, dealt)
         answer_all(every, dealt.refused, None)
         return dealt
 
-    async def _tell_finished(self, batch: list[tuple[Told, Outcome[Any]]], dealt: Dealt) -> None:
-        for told, _ in batch:
+    async def _tell(self, batch: list[tuple[Told, Outcome[Any]]], dealt: Dealt) -> None:
+        for told, _ in batch if self.listeners.of_elements else ():
             if told.index not in dealt.refused:
                 outcome = outcome_back(self.node, self.codec, self.path, told.index, told.record)
-                await self.finished(told.index, outcome)
-
-    async def finished(self, index: int, outcome: Any) -> None:
-        """Tell who listens to the map's run.
-
-        Cancellation: reaches a hook that waits.
-        """
-        event = events.ElementFinished(
-            run_id=self.run_id,
-            reactor=self.shared.reactor,
-            path=self.path,
-            attempt=1,
-            at=self.runs.environment.clock.now(),
-            index=index,
-            outcome=outcome,
-        )
-        await tell(self.listening, event)
+                await self.listeners.finished(told.index, outcome)
+        if self.listeners.is_time(over=dealt.over):
+            row = await self.runs.store.fans.look(self.run_id, self.path)
+            if row is not None:
+                await self.listeners.progress(row.number("settled"), row.number("fed") if row.values["end"] else None)
 
     async def _execute(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
         again = index in dealt.again

@@ -12,14 +12,14 @@ from msgspec import structs
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended
 from aioreactor.durable.correlating import RunCorrelations
+from aioreactor.durable.element_events import Listeners
 from aioreactor.durable.element_journal import ElementJournal
-from aioreactor.durable.element_records import Record, left_at, pack_left, value_blob
+from aioreactor.durable.element_records import Record, left_at, pack_left, placed, value_blob
 from aioreactor.durable.element_sessions import Back, ElementSession, Forward
 from aioreactor.durable.fans import CHUNK
 from aioreactor.durable.requests import Body, RunMailbox, pack
 from aioreactor.durable.units import Dispatching
 from aioreactor.engine import orders
-from aioreactor.engine.hooks import hooks_for
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import SerializationError, UnknownReactor
 from aioreactor.logs import note
@@ -99,8 +99,7 @@ class Elements(Dispatching):
         """What its elements see of the run around them."""
         plan = find_plan(row.reactor, row.version)
         session.codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
-        hooks = hooks_for([*self.environment.middlewares, *plan.options.middlewares])
-        session.listening = hooks.listening("on_element_finish") if hooks is not None else ()
+        session.listeners = Listeners(self.environment, plan, row.run_id, session.path)
         if session.plan.unit_of:
             around = structs.replace(row, parent=row.run_id)
             session.outer = await self.outer_results(session.plan, around, {PATH: session.path})
@@ -189,10 +188,24 @@ class Elements(Dispatching):
             found = self._record_of(record, outcome, plan)
             settled = [Settled(place.number, found.letter, found.packed())]
             dealt = await self.store.fans.settle(row.parent, place.path, RUN, settled, ttl_ms=1)
+            if dealt is not None and dealt.counted:
+                await self._tell_settled(row, place, outcome)
         await self.store.delete(run_id, force=True)
         if dealt is not None and dealt.wake is not None:
             await self.ring(row.parent, dealt.wake)
         return dealt.more if dealt is not None else 0
+
+    async def _tell_settled(self, row: RunRow, place: Place, outcome: Outcome[Any]) -> None:
+        """Tell who listens to the map's run of an element that was a run of its own."""
+        parent = await self.store.peek(row.parent)
+        plan = find_plan(parent.reactor, parent.version) if parent is not None else None
+        node = node_at(plan, place.path) if plan is not None else None
+        if plan is None or node is None or node.fan is None:
+            return
+        listeners = Listeners(self.environment, plan, row.parent, place.path)
+        if listeners.of_elements:
+            told = outcome if isinstance(outcome, Success) else placed(node.fan, place.path, place.number, outcome)
+            await listeners.finished(place.number, told)
 
     async def settle_and_ring(self, run_id: str) -> None:
         """As `settle_run`, outside of any session: tells workers if something can be dealt now.

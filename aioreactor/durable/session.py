@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from anyio import create_task_group
 from anyio.abc import TaskGroup
 
+from aioreactor.durable.element_events import Listeners
 from aioreactor.durable.element_records import Record, Shared, read_common, read_items, read_shared
 from aioreactor.durable.room import Slots
 from aioreactor.engine import orders
-from aioreactor.engine.hooks import Hook
 from aioreactor.errors import AioreactorError, OwnershipLost
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
@@ -78,7 +78,7 @@ class Session(ABC):
         """Those in what its elements have in common."""
         self.outer: Mapping[str, Any] | None = None
         """The results of the run around it, where an element asks for them."""
-        self.listening: tuple[Hook, ...] = ()
+        self.listeners: Listeners
         """Who is to be told of elements that have ended."""
         self.before: dict[int, Record] = {}
         """What elements came to that are rolled back."""

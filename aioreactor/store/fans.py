@@ -57,6 +57,7 @@ class Dealt(NamedTuple):
         records: What the elements came to; only of those to be rolled back.
         refused: Elements that were not the session's any more.
         over: Whether nothing is under way and nothing more will be.
+        counted: How many elements had not been counted before.
     """
 
     indexes: tuple[int, ...] = ()
@@ -69,6 +70,7 @@ class Dealt(NamedTuple):
     records: tuple[bytes, ...] = ()
     refused: tuple[int, ...] = ()
     over: bool = False
+    counted: int = 0
 
 
 class Fed(NamedTuple):
@@ -165,9 +167,16 @@ class FanStore:
         reply = await self._run("fan_settle", [self._space.run(run_id), *self._space.fan(run_id)], args)
         if reply.word == "GONE":
             return None
-        refused, over, indexes, more, doomed, wake, items = reply.values
+        refused, over, indexes, more, doomed, wake, items, counted = reply.values
         return Dealt(
-            *_dealt(indexes), _chunks(items), more, bool(doomed), _queue(wake), refused=_ints(refused), over=bool(over)
+            *_dealt(indexes),
+            _chunks(items),
+            more,
+            bool(doomed),
+            _queue(wake),
+            refused=_ints(refused),
+            over=bool(over),
+            counted=counted,
         )
 
     async def extend(

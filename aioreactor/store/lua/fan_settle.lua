@@ -8,7 +8,7 @@ element that has settled is not the session's any more, and is counted no more.
 
 keys: run, fan, out, busy
 args: path, token, ttl_ms, wanted, channel, n, settled...
-returns: OK refused over indexes more doomed wake items | GONE
+returns: OK refused over indexes more doomed wake items counted | GONE
 events: publishes the path on `channel`
 ]]
 --- @include "clock"
@@ -58,4 +58,4 @@ if turned then
 end
 local wake = (turned or is_low) and fan_wake(run, channel, path) or nil
 local items = fan_items(fan, path, size, dealt)
-return { 'OK', refused, over and 1 or 0, dealt, more, doomed and 1 or 0, wake or '-', items }
+return { 'OK', refused, over and 1 or 0, dealt, more, doomed and 1 or 0, wake or '-', items, counts.settled }

@@ -20,6 +20,7 @@ from aioreactor import (
     step,
     value,
 )
+from aioreactor.engine.events import ElementFinished, ProgressReported
 from aioreactor.progress import MapProgress, StepReport
 from aioreactor.runtime import Runtime
 from aioreactor.settings import Settings
@@ -265,3 +266,48 @@ async def test_an_element_that_outlives_its_run_is_cancelled_and_goes(place: Pla
         async with asyncio.timeout(20):
             while await place.do("EXISTS", place.store.space.run(elements[0])):
                 await asyncio.sleep(0.005)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.elements: list[tuple[str, str, int, str]] = []
+        self.progress: list[tuple[str, float, float | None]] = []
+
+    def on_element_finish(self, event: ElementFinished) -> None:
+        self.elements.append((event.run_id, event.path, event.index, event.outcome.status or "-"))
+
+    def on_progress(self, event: ProgressReported) -> None:
+        self.progress.append((event.path, event.done, event.total))
+
+
+class Steps(Reactor[int], name="progress.Steps"):
+    number: int
+
+    @step
+    async def first(self, number: int) -> int:
+        return number
+
+    @step
+    async def second(self, first: int) -> int:
+        return first + 1
+
+    returns = second
+
+
+class BothKinds(Reactor, name="progress.BothKinds"):
+    light = map_each(Steps, over=value([1]), item="number", fan_out=True)
+
+    @map_each(over=value([1, 2, 3]), fan_out=True, after=[light])
+    async def plain(self, number: int) -> int:
+        return number
+
+
+async def test_who_listens_to_the_run_is_told_of_each_element_once_and_how_far_the_map_is(place: Place) -> None:
+    listener = Listener()
+    async with working(place, middlewares=(listener,)):
+        handle = await BothKinds.enqueue()
+        assert (await handle.result(timeout=20)).ok
+    told = [(run_id == handle.run_id, path, index) for run_id, path, index, _ in listener.elements]
+    assert told[0] == (True, "light", 0)
+    assert sorted(told[1:]) == [(True, "plain", index) for index in range(3)]
+    assert listener.progress[-1] == ("plain", 3, 3)
