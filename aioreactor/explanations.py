@@ -10,8 +10,8 @@ from aioreactor.trace import Status
 
 ReasonKind: TypeAlias = Literal[
     "ended", "aborted", "executed", "lost", "worker", "no_worker", "parked", "start", "rolling_back",
-    "retry", "timer", "interrupt", "decision", "unit", "lock", "semaphore", "rate_limit", "ordered_lock", "cycle",
-    "request", "plan", "unknown_reactor", "unreadable",
+    "retry", "timer", "interrupt", "decision", "unit", "elements", "lock", "semaphore", "rate_limit", "ordered_lock",
+    "cycle", "request", "plan", "unknown_reactor", "unreadable",
 ]  # fmt: skip
 SHOWN = 20
 """So many reasons stand on one screen."""
@@ -42,15 +42,20 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a run does not move: its ``reasons``, what its steps wait for first, then who has it or is to have it."""
+    """Why a run does not move: its ``reasons``, what its steps wait for first, then who has it or is to have it.
+
+    ``deadline`` is that of the run as a whole, in seconds since the epoch.
+    """
 
     run_id: str
     reactor: str
     status: Status
     reasons: tuple[Reason, ...]
+    deadline: float | None = None
 
     def __str__(self) -> str:
-        lines = [f"run {self.run_id} of {self.reactor} is {self.status}"]
+        bound = f", its deadline is {moment(self.deadline)}" if self.deadline is not None else ""
+        lines = [f"run {self.run_id} of {self.reactor} is {self.status}{bound}"]
         lines += [f"  {reason}" for reason in self.reasons[:SHOWN]]
         more = len(self.reasons) - SHOWN
         return "\n".join([*lines, f"  and {more} more"] if more > 0 else lines)

@@ -112,6 +112,7 @@ class RunHandle(Generic[T]):
 
         Raises:
             RunNotFound: it was deleted.
+            StoreError: the store is away. Follow it again, from after the last entry that came.
 
         Cancellation: only the following ends; the run goes on.
         """

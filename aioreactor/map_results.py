@@ -143,6 +143,10 @@ class FanResults(MapResults[T_co]):
 
         Raises, Cancellation: as for `load`; what was given is complete.
         """
+        if self._loaded:
+            for outcome in self._outcomes:
+                yield outcome
+            return
         for first in range(0, len(self), self.CHUNK):
             for outcome in await self._read(first, min(first + self.CHUNK, len(self))):
                 yield outcome

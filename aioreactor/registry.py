@@ -53,7 +53,7 @@ def find_plan(name: str, version: str = "") -> Plan:
         return plan
     for node in plan.nodes:
         found = node.unit if node.unit is not None else node.fan
-        if step in (node.name, *node.node.aliases) and found is not None and found.unit_of:
+        if step in (node.name, *node.node.aliases) and found is not None and (found.unit_of or node.fan is not None):
             return found
     text = f"{reactor} has no async_step, and no map that fans out, {step!r} now; give it the old name in aliases="
     raise UnknownReactor(name, text)

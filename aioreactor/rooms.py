@@ -11,7 +11,15 @@ class Room(Protocol):
 
     @property
     def most(self) -> int:
-        """How many executions one delivery may have here, so that others have room, too."""
+        """How many executions all deliveries that have several may have here together, so that others have room."""
+        ...
+
+    def enter(self) -> bool:
+        """One of those begins, in the place that it was delivered to; False if they have as many as they may."""
+        ...
+
+    def leave(self) -> None:
+        """It has ended."""
         ...
 
     def lend(self, wanted: int) -> int:

@@ -276,6 +276,7 @@ class Runs:
         Raises:
             RunNotFound: there is no such run (any more), or it is of another reactor.
             StoreRequired: no store is configured.
+            StoreError: the store is away. Follow it again, from after the last entry that came.
 
         Cancellation: only the following ends.
         """

@@ -109,7 +109,10 @@ class StoredReader:
 
     def bind(self, fans: Fans | None) -> list[FanResults[Any]]:
         """Give the results of maps that fanned out a way to the store; gives them."""
+        if fans is None:
+            return []
         self._execution.fans = fans
+        self._execution.state.root.inputs = self.codec.inputs_back(self.plan, self.record.row.inputs)
         return bind(self._execution)
 
     @property

@@ -20,9 +20,10 @@ from aioreactor.coordination.orders import Position, Turn
 from aioreactor.coordination.periods import Claim
 from aioreactor.coordination.scopes import Scope
 from aioreactor.coordination.slots import Bound, Entry, Lease, Parking, Slot
+from aioreactor.coordination.sparing import spare
 from aioreactor.coordination.watching import OuterHolds
 from aioreactor.definition.primitives import Lock, OrderedLock, Period, Primitive, RateLimit, Semaphore
-from aioreactor.errors import LeaseLost, OutOfTurn
+from aioreactor.errors import ContentionError, LeaseLost, OutOfTurn
 
 _ORDER = ("ordered_lock", "period", "rate_limit", "lock", "semaphore")
 
@@ -107,8 +108,10 @@ class Gates:
             for each in ordered:
                 await self._pass(each, holds, terms, limits)
             await self._again(ordered, holds, terms)
-        except BaseException:
+        except BaseException as error:
             await holds.give_back()
+            if terms.parking is not None and isinstance(error, ContentionError):
+                await spare(self._desk, terms.parking, error)
             raise
         return holds
 

@@ -112,6 +112,8 @@ async def take(
     """
     began = time.monotonic() if began is None else began
     ticket = parking.tickets.pop(slot.name, None) if parking is not None else None
+    if ticket is not None:
+        desk.inbox.forget(ticket)
     token = ticket or new_token()
     wait_for = Wait(token, slot.kind, slot.key, 0, bound == "undoing")
     watch = watch_of(desk, wait_for, scope, outer_holds) if bound is not None else None

@@ -111,6 +111,8 @@ class ElementJournal(RunJournal):
         if self._session.undoes and is_owed:
             images = [image_of(ready, self.codec) for ready in _nodes(execution)]
             steps = {image.path: self.codec.image(image) for image in images}
+        if self._session.back:
+            return Record(steps=steps)  # what it came to when it was executed stays
         return record_of(plan, self.codec, root, outcome, steps)
 
     async def ring_now(self) -> None:

@@ -7,6 +7,7 @@ which it can be rolled back. The records of elements that are runs of their own 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from aioreactor.definition.annotations import UNKNOWN
 from aioreactor.engine.scope import NodeStatus, Scope
 from aioreactor.errors import SerializationError
+from aioreactor.failures import relocate
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.units import ITEM, PATH
 from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Skipped, Success
@@ -37,7 +39,7 @@ class Shared(msgspec.Struct, array_like=True):
 class Record(NamedTuple):
     """What an element came to. ``steps`` are the images of its nodes, by path, while something may be rolled back."""
 
-    kind: str
+    kind: str = SUCCESS
     blob: bytes = b""
     steps: Mapping[str, bytes] = {}
 
@@ -209,8 +211,15 @@ def record_of(plan: Plan, codec: PlanCodec, root: Scope, outcome: Outcome[Any], 
     return Record(HALT if isinstance(outcome, Halt) else FAILURE, encode_outcome(outcome), steps)
 
 
-def outcome_back(node: PlanNode, codec: PlanCodec, path: str, index: int, record: Record) -> Any:
-    """An element's outcome as the reader of its map gets it: its paths are the map's.
+def outcome_back(
+    node: PlanNode,
+    codec: PlanCodec,
+    path: str,
+    index: int,
+    record: Record,
+    inputs: Mapping[str, Any] | None = None,
+) -> Any:
+    """An element's outcome as the reader of its map gets it: paths are the map's, ``inputs`` those of the map's run.
 
     Raises:
         SerializationError: it is damaged, or does not fit any more.
@@ -224,24 +233,27 @@ def outcome_back(node: PlanNode, codec: PlanCodec, path: str, index: int, record
     if record.kind == CUT:
         return Skipped(None)
     found: Any = codec_for(UNKNOWN).decode(unstamp(record.blob, "the outcome"), "the outcome")
-    return placed(plan, path, index, found)
+    return placed(plan, path, index, found, inputs)
 
 
-def placed(plan: Plan, path: str, index: int, outcome: Any) -> Any:
-    """The outcome of an element's own run, with paths as if it were part of its parent's."""
+def placed(plan: Plan, path: str, index: int, outcome: Any, inputs: Mapping[str, Any] | None = None) -> Any:
+    """The outcome of an element's own run, as if it were part of its parent's, which has these ``inputs``."""
+    move = partial(at, plan, path, index)
+    step, left = move(outcome.step), [left_at(plan, path, index, each) for each in outcome.rollback_failures]
+    for error in outcome.errors:
+        relocate(error, move)
     if isinstance(outcome, Halt):
-        step = at(plan, path, index, outcome.step)
-        return Halt(outcome.reason, step, errors=outcome.errors, rollback_failures=outcome.rollback_failures)
+        return Halt(outcome.reason, step, errors=outcome.errors, rollback_failures=left)
     assert isinstance(outcome, Failure)
     return Failure(
         outcome.error,
-        at(plan, path, index, outcome.step),
+        step,
         retry=outcome.retryable,
         errors=outcome.errors,
-        inputs=outcome.inputs,
+        inputs=outcome.inputs if inputs is None else inputs,
         arguments=outcome.arguments,
         attempts=outcome.attempts,
-        rollback_failures=[left_at(plan, path, index, each) for each in outcome.rollback_failures],
+        rollback_failures=left,
     )
 
 

@@ -17,9 +17,7 @@ from aioreactor.durable.element_records import (
     step_inputs,
 )
 from aioreactor.durable.session import Session, Told, answer_all
-from aioreactor.engine import events
 from aioreactor.engine.arguments import Frame, cross_checked, resolve, validated, view_of
-from aioreactor.engine.hooks import tell
 from aioreactor.engine.ports import Fate
 from aioreactor.engine.recovery import restoring
 from aioreactor.engine.reporting import refused
@@ -51,8 +49,6 @@ class Entry:
 class ElementSession(Session):
     """What both kinds have in common: how an element becomes an execution, and a run of its own."""
 
-    back = False
-
     def _execution(self, index: int) -> tuple[Execution, ElementJournal]:
         run_id = element_id(self.run_id, self.path, index)
         runs, retention_ms = self.runs, self.runs._retention_ms(self.plan)
@@ -65,12 +61,14 @@ class ElementSession(Session):
         runs.furnish(execution, self.codec, retention_ms)
         execution.outer_results = self.outer
         execution.outer_holds = None if self.back else partial(runs.outer_holds, self.run_id)
+        execution.common = self.common
+        execution.learn_secrets(self.secrets)
         self.executions[index] = execution
         if self._ended is not None:
             execution.lose(self._ended)
         return execution, journal
 
-    def _entry(self, execution: Execution, item: bytes | None) -> Entry:
+    def _entry(self, execution: Execution, index: int, item: bytes | None) -> Entry:
         """Its inputs, and the view of them.
 
         Raises:
@@ -85,7 +83,7 @@ class ElementSession(Session):
             return Entry(view_of(self.plan, inputs, resources), inputs)
         frame = Frame(execution, execution.state.root, 0, item=value)
         own = tuple(arg for arg in self.node.args if arg.source is Source.ITEM)
-        owner = f"{self.plan.reactor.__qualname__} in {self.path!r}"
+        owner = f"{self.plan.reactor.__qualname__} in '{self.path}[{index}]'"
         inputs = validated(self.plan.fields, {**self.common, **resolve(own, frame)}, owner)
         return Entry(view_of(self.plan, inputs, resources), inputs)
 
@@ -102,8 +100,22 @@ class ElementSession(Session):
             runs._executing_here.pop(run_id, None)
             await runs.part_with(execution, journal)
         if journal.is_run and journal.claim.ended and outcome.status not in {"running", "paused"}:
-            await runs.settle_run(run_id)
+            self._more = max(self._more, await runs.settle_run(run_id))
         return outcome
+
+    async def _is_adopted(self, index: int) -> bool:
+        """Whether an element that was dealt before is a run of its own: then that one counts.
+
+        Cancellation: whoever looks at the fan-out next mends what is half-way.
+        """
+        runs, run_id = self.runs, element_id(self.run_id, self.path, index)
+        row = await runs.store.peek(run_id)
+        if row is None:
+            return False
+        await runs.store.fans.detach(self.run_id, self.path, self.claim.token, index)
+        if row.ended:
+            self._more = max(self._more, await runs.settle_run(run_id))
+        return True
 
     async def detach(self, journal: ElementJournal) -> tuple[Claim, Hold]:
         """Make an element a run of its own, beginning with what its journal has to write.
@@ -191,42 +203,29 @@ class Forward(ElementSession):
         if dealt is None:
             answer_all(every, [each.index for each in every], None)
             return None
-        if self.listening:
-            await self._tell_finished(batch, dealt)
+        await self._tell(batch, dealt)
         answer_all(every, dealt.refused, None)
         return dealt
 
-    async def _tell_finished(self, batch: list[tuple[Told, Outcome[Any]]], dealt: Dealt) -> None:
-        for told, _ in batch:
+    async def _tell(self, batch: list[tuple[Told, Outcome[Any]]], dealt: Dealt) -> None:
+        for told, _ in batch if self.listeners.of_elements else ():
             if told.index not in dealt.refused:
                 outcome = outcome_back(self.node, self.codec, self.path, told.index, told.record)
-                await self.finished(told.index, outcome)
-
-    async def finished(self, index: int, outcome: Any) -> None:
-        """Tell who listens to the map's run.
-
-        Cancellation: reaches a hook that waits.
-        """
-        event = events.ElementFinished(
-            run_id=self.run_id,
-            reactor=self.shared.reactor,
-            path=self.path,
-            attempt=1,
-            at=self.runs.environment.clock.now(),
-            index=index,
-            outcome=outcome,
-        )
-        await tell(self.listening, event)
+                await self.listeners.finished(told.index, outcome)
+        if self.listeners.is_time(over=dealt.over):
+            row = await self.runs.store.fans.look(self.run_id, self.path)
+            if row is not None:
+                await self.listeners.progress(row.number("settled"), row.number("fed") if row.values["end"] else None)
 
     async def _execute(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
         again = index in dealt.again
-        if again and await self.runs.adopted(self, index):
+        if again and await self._is_adopted(index):
             return
         execution, journal = self._execution(index)
         try:
-            entry = self._entry(execution, item)
+            entry = self._entry(execution, index, item)
             if not self.plan.unit_of:
-                cross_checked(entry.view, f"{self.plan.reactor.__qualname__} in {self.path!r}")
+                cross_checked(entry.view, f"{self.plan.reactor.__qualname__} in '{self.path}[{index}]'")
         except _REFUSALS as error:
             outcome = refused(self.plan, execution.state.run_id, error, self.common)
             await self.ended(index, record_of(self.plan, self.codec, execution.state.root, outcome, {}), outcome)
@@ -292,18 +291,20 @@ class Back(ElementSession):
                 answer_all(every, (), error)
                 return None
             answer_all(every, kept.refused if kept is not None else [each.index for each in every], None)
+            if kept is not None:
+                self._more = kept.more
             if kept is not None and kept.wake is not None:
                 await self.runs.ring(self.run_id, kept.wake)
         return await self._claim(wanted) if wanted else None
 
     async def _execute(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
-        if await self.runs.adopted(self, index):
+        if await self._is_adopted(index):
             return
         execution, journal = self._execution(index)
         try:
             before = self.before[index] = Record.read(record)
             images = {path: self.codec.image_back(path, data) for path, data in before.steps.items()}
-            entry = self._entry(execution, item)
+            entry = self._entry(execution, index, item)
         except _REFUSALS as error:
             await self._unavailable(index, record, error)
             return

@@ -15,7 +15,7 @@ from aioreactor.results import Outcome, Skipped, Success
 from aioreactor.snapshots import RunSnapshot
 from aioreactor.store.fans import FanRow
 from aioreactor.store.keys import element_id, element_of
-from aioreactor.store.records import Query, RunRow
+from aioreactor.store.records import Held, Query, RunRow
 from aioreactor.trace import RunRecord, Status
 
 _STATUS: dict[str, Status] = {"s": "completed", "k": "completed", "f": "failed", "h": "halted", "x": "cancelled"}
@@ -67,6 +67,22 @@ class ElementViews(Elements):
         object.__setattr__(found, "_record", record)
         outcome: Outcome[Any] = found
         return outcome
+
+    async def delete(self, run_id: str) -> None:
+        """See `Reading.delete`; elements that are runs of their own go with their run."""
+        parent = await self.store.peek(run_id)
+        inside = [each async for each in self._runs_of(parent)] if parent is not None else []
+        await super().delete(run_id)
+        for element in inside:
+            if isinstance(await self.store.delete(element), Held):
+                await self.cancel_element(element, f"run {run_id} was deleted", "rollback")
+
+    async def _runs_of(self, parent: RunRow) -> AsyncIterator[str]:
+        """Elements of a run that are runs of their own."""
+        for path, _ in _fans_of(parent):
+            row = await self.store.fans.look(parent.run_id, path)
+            for index in row.runs if row is not None else ():
+                yield element_id(parent.run_id, path, index)
 
     async def page(self, query: Query, limit: int, cursor: str) -> tuple[list[RunSnapshot], str]:
         """See `Reading.page`; after the runs that a run has started come the elements of its maps."""

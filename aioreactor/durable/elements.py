@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,14 +12,14 @@ from msgspec import structs
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended
 from aioreactor.durable.correlating import RunCorrelations
+from aioreactor.durable.element_events import Listeners
 from aioreactor.durable.element_journal import ElementJournal
-from aioreactor.durable.element_records import Record, left_at, pack_left, value_blob
+from aioreactor.durable.element_records import Record, left_at, pack_left, placed, value_blob
 from aioreactor.durable.element_sessions import Back, ElementSession, Forward
 from aioreactor.durable.fans import CHUNK
 from aioreactor.durable.requests import Body, RunMailbox, pack
 from aioreactor.durable.units import Dispatching
 from aioreactor.engine import orders
-from aioreactor.engine.hooks import hooks_for
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import SerializationError, UnknownReactor
 from aioreactor.logs import note
@@ -27,11 +28,12 @@ from aioreactor.plan.paths import node_at
 from aioreactor.plan.units import PATH, has_undos
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Success
+from aioreactor.rooms import room_here
 from aioreactor.snapshots import StoredReader, bare_outcome, encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
 from aioreactor.store.fans import RUN, Settled
-from aioreactor.store.keys import element_id, fan_ring, fan_rung
+from aioreactor.store.keys import fan_ring, fan_rung
 from aioreactor.store.leases import Hold
 from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import Place, RunRow
@@ -49,13 +51,13 @@ class Elements(Dispatching):
 
     chunk_size = CHUNK
 
-    async def ring_fan(self, run_id: str, path: str, queue: str, count: int) -> None:
+    async def ring_fan(self, run_id: str, path: str, queue: str, count: int, *, due_ms: int | None = None) -> None:
         """Tell so many workers that a fan-out has something to do; if none hears it, its run does so again.
 
         Cancellation: some were told, or none.
         """
         try:
-            await self.queues(queue).ring([fan_ring(run_id, path, _nonces()) for _ in range(count)])
+            await self.queues(queue).ring([fan_ring(run_id, path, _nonces()) for _ in range(count)], due_ms=due_ms)
         except StoreError as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=run_id, path=path)
 
@@ -75,6 +77,18 @@ class Elements(Dispatching):
             text = "the code that is here has no such map that fans out"
             note(logger, logging.WARNING, "run_left", text, run_id=run_id, path=path)
             return
+        room = room_here.get()
+        if room is not None and not room.enter():
+            queue = (node.fan_out.queue if node.fan_out is not None else None) or row.queue
+            await self.ring_fan(run_id, path, queue, 1, due_ms=random.randrange(250, 750))
+            return
+        try:
+            await self._serve(run_id, path, node, row)
+        finally:
+            if room is not None:
+                room.leave()
+
+    async def _serve(self, run_id: str, path: str, node: PlanNode, row: RunRow) -> None:
         for kind in (Forward, Back):
             session = kind(self, run_id, path, node)
             await self._prepare(session, row)
@@ -85,8 +99,7 @@ class Elements(Dispatching):
         """What its elements see of the run around them."""
         plan = find_plan(row.reactor, row.version)
         session.codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
-        hooks = hooks_for([*self.environment.middlewares, *plan.options.middlewares])
-        session.listening = hooks.listening("on_element_finish") if hooks is not None else ()
+        session.listeners = Listeners(self.environment, plan, row.run_id, session.path)
         if session.plan.unit_of:
             around = structs.replace(row, parent=row.run_id)
             session.outer = await self.outer_results(session.plan, around, {PATH: session.path})
@@ -140,20 +153,6 @@ class Elements(Dispatching):
         except Exception as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=journal.claim.run_id)
 
-    async def adopted(self, session: ElementSession, index: int) -> bool:
-        """Whether an element that was dealt before is a run of its own: then that one counts.
-
-        Cancellation: whoever looks at the fan-out next mends what is half-way.
-        """
-        run_id = element_id(session.run_id, session.path, index)
-        row = await self.store.peek(run_id)
-        if row is None:
-            return False
-        await self.store.fans.detach(session.run_id, session.path, session.claim.token, index)
-        if row.ended:
-            await self.settle_run(run_id)
-        return True
-
     # ------------------------------------------------------------------ elements that are runs of their own
 
     async def cancel_element(self, run_id: str, reason: str, mode: str) -> None:
@@ -167,10 +166,10 @@ class Elements(Dispatching):
         if row is not None and not row.lease_left_ms and not row.ended:
             await self.ring(run_id, row.queue)
 
-    async def settle_run(self, run_id: str) -> None:
+    async def settle_run(self, run_id: str) -> int:
         """An element that is a run of its own has ended: its map counts it, and its record goes.
 
-        Repeated for one that was counted, it changes nothing.
+        Gives how many elements could be dealt now. Repeated for one that was counted, it changes nothing.
 
         Raises:
             StoreError: the store is away; whoever looks at the fan-out next does it.
@@ -179,7 +178,7 @@ class Elements(Dispatching):
         """
         record = await self.store.read(run_id)
         if record is None or record.row.place is None or not record.row.ended:
-            return
+            return 0
         row, place = record.row, record.row.place
         assert place is not None
         outcome, plan = self._outcome_of(record)
@@ -189,11 +188,33 @@ class Elements(Dispatching):
             found = self._record_of(record, outcome, plan)
             settled = [Settled(place.number, found.letter, found.packed())]
             dealt = await self.store.fans.settle(row.parent, place.path, RUN, settled, ttl_ms=1)
+            if dealt is not None and dealt.counted:
+                await self._tell_settled(row, place, outcome)
         await self.store.delete(run_id, force=True)
         if dealt is not None and dealt.wake is not None:
             await self.ring(row.parent, dealt.wake)
-        if dealt is not None and dealt.more:
-            await self.ring_fan(row.parent, place.path, row.queue, 1)
+        return dealt.more if dealt is not None else 0
+
+    async def _tell_settled(self, row: RunRow, place: Place, outcome: Outcome[Any]) -> None:
+        """Tell who listens to the map's run of an element that was a run of its own."""
+        parent = await self.store.peek(row.parent)
+        plan = find_plan(parent.reactor, parent.version) if parent is not None else None
+        node = node_at(plan, place.path) if plan is not None else None
+        if plan is None or node is None or node.fan is None:
+            return
+        listeners = Listeners(self.environment, plan, row.parent, place.path)
+        if listeners.of_elements:
+            told = outcome if isinstance(outcome, Success) else placed(node.fan, place.path, place.number, outcome)
+            await listeners.finished(place.number, told)
+
+    async def settle_and_ring(self, run_id: str) -> None:
+        """As `settle_run`, outside of any session: tells workers if something can be dealt now.
+
+        Raises, Cancellation: as there; who is not told of it hears of it when the fan-out is looked at.
+        """
+        row = await self.store.peek(run_id)
+        if row is not None and row.place is not None and await self.settle_run(run_id):
+            await self.ring_fan(row.parent, row.place.path, row.queue, 1)
 
     def _outcome_of(self, record: StoredRun) -> tuple[Outcome[Any], Plan | None]:
         try:

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from aioreactor.durable.base import Queue
-from aioreactor.durable.explaining_gates import refused, waiting
+from aioreactor.durable.explaining_gates import Keys, refused, waiting
 from aioreactor.durable.explaining_steps import Restored, Unit
 from aioreactor.durable.gatekeeper import Gatekeeper
 from aioreactor.durable.requests import Body, unpack
 from aioreactor.durable.taking import Taking
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.rollback_order import Action
+from aioreactor.engine.scope import FanRun
 from aioreactor.errors import AioreactorError, PlanChanged, SerializationError, UnknownReactor
 from aioreactor.explanations import Explanation, Reason, moment
 from aioreactor.queues import QueueReport
@@ -46,14 +47,16 @@ class Explaining(Taking):
         row = record.row
         if row.ended:
             return Explanation(run_id, row.reactor, row.status, (_ended(row),))
-        steps, at = await self._in_steps(record)
+        keys = self._keys()
+        steps, at = await self._in_steps(record, keys)
         found = [*_of_requests(record), *steps, *await self._of_owner(row, at)]
-        cycle = await self._cycle([run_id], steps)
-        return Explanation(run_id, row.reactor, row.status, (*([cycle] if cycle else []), *found))
+        cycle = await self._cycle([run_id], steps, keys)
+        deadline = row.deadline_ms / 1000 if row.deadline_ms is not None else None
+        return Explanation(run_id, row.reactor, row.status, (*([cycle] if cycle else []), *found), deadline)
 
     # ------------------------------------------------------------------ steps
 
-    async def _in_steps(self, record: StoredRun) -> tuple[list[Reason], list[str]]:
+    async def _in_steps(self, record: StoredRun, keys: Keys | None) -> tuple[list[Reason], list[str]]:
         """Reasons of steps; and those whose turn has come, and which wait for nothing that is known."""
         try:
             opened = self._opened(record, needs_resources=False)
@@ -66,22 +69,25 @@ class Explaining(Taking):
         except SerializationError as error:
             return [Reason("unreadable", f"this process cannot read it: {error}")], []
         if restored.goes_back:
-            return await self._going_back(restored), []
-        own = await self._at_own_gates(restored)
+            return await self._going_back(restored, keys), []
+        own = await self._at_own_gates(restored, keys)
         found, at = ([own] if own else []), []
         for ready in restored.ready if own is None else ():
-            reasons = await self._of_node(restored, ready)
+            reasons = await self._of_node(restored, ready, keys)
             found += reasons
             if not reasons:
                 at.append(ready[0].path_of(ready[1]))
         return found, at
 
-    async def _of_node(self, restored: Restored, ready: Ready) -> list[Reason]:
+    async def _of_node(self, restored: Restored, ready: Ready, keys: Keys | None) -> list[Reason]:
         by_itself = restored.by_itself(ready)
         if by_itself is not None:
             return [by_itself]
+        inner = (ready[0].children or {}).get(ready[1])
+        if isinstance(inner, FanRun):
+            return [await self._of_fan(restored, inner.path, "are to settle")]
         units = [await self._of_unit(restored, ready, unit) for unit in restored.units(ready)]
-        gates = None if units else await self._at_gates(restored, ready)
+        gates = None if units else await self._at_gates(restored, ready, keys)
         return units if gates is None else [gates]
 
     async def _of_unit(self, restored: Restored, ready: Ready, unit: Unit) -> Reason:
@@ -97,13 +103,28 @@ class Explaining(Taking):
         text = f"waits for unit {unit.path!r}, run {unit.run_id}, which {stands}"
         return Reason("unit", text, path, unit.since or None, until, unit.run_id)
 
-    def _keys(self) -> Gatekeeper | None:
-        found = self.environment.coordinator()
-        return found if isinstance(found, Gatekeeper) else None
+    async def _of_fan(self, restored: Restored, path: str, what: str) -> Reason:
+        """What becomes of the elements of a map that fanned out."""
+        row = await self.store.fans.look(restored.row.run_id, path)
+        if row is None:
+            return Reason("elements", f"waits for its elements, which {what}; nothing is known of them", path)
+        total = row.values["total"] or "an unknown number"
+        stand = f"{row.number('settled')} of {total} have, {row.under_way} are under way"
+        if row.values["back"]:
+            left = row.number("taken_back") - row.number("came_back")
+            stand = f"{row.number('undone')} have been, {left} are under way"
+        own = f", {len(row.runs)} of them runs of their own" if row.runs else ""
+        nobody = "; no worker has any of them" if row.waiting and not row.sessions else ""
+        text = f"waits for its elements, which {what}: {stand}{own}{nobody}"
+        return Reason("elements", text, path, row.number("began_ms") / 1000)
 
-    async def _at_gates(self, restored: Restored, ready: Ready) -> Reason | None:
+    def _keys(self) -> Keys | None:
+        found = self.environment.coordinator()
+        return Keys(found) if isinstance(found, Gatekeeper) else None
+
+    async def _at_gates(self, restored: Restored, ready: Ready, keys: Keys | None) -> Reason | None:
         scope, index = ready
-        path, parked, keys = scope.path_of(index), restored.parked(ready), self._keys()
+        path, parked = scope.path_of(index), restored.parked(ready)
         label = f"{restored.row.run_id}:{path}"
         if keys is None:
             return None
@@ -113,20 +134,18 @@ class Explaining(Taking):
         names = [wish.name for wish in restored.wishes(scope, index)] if restored.row.lease_left_ms else []
         return await waiting(keys, names, path, label)
 
-    async def _at_own_gates(self, restored: Restored) -> Reason | None:
+    async def _at_own_gates(self, restored: Restored, keys: Keys | None) -> Reason | None:
         """Of a run that its own gates refused, or that stands in line at them where it is executed."""
-        row, gates, keys = restored.row, restored.opened.gates or {}, self._keys()
+        row, gates = restored.row, restored.opened.gates or {}
         if keys is None:
             return None
         if gates.get("for"):
             since, until = restored.parked_since(""), row.due_ms / 1000 or None
             return await refused(keys, str(gates["for"]), "", row.run_id, since, until)
-        if "holds" in gates and restored.opened.images:
-            return None
         names = [wish.name for wish in restored.own_wishes()] if row.lease_left_ms else []
         return await waiting(keys, names, "", row.run_id)
 
-    async def _going_back(self, restored: Restored) -> list[Reason]:
+    async def _going_back(self, restored: Restored, keys: Keys | None) -> list[Reason]:
         action, row = restored.next_action, restored.row
         if action is None:
             return [Reason("rolling_back", "goes back; nothing is left to be undone")]
@@ -135,11 +154,12 @@ class Explaining(Taking):
         found = [
             Reason("rolling_back", f"goes back{why}: its {action.kind} is next", action.path, row.updated_ms / 1000)
         ]
-        gates = await self._of_action(restored, action)
+        if isinstance(action.run, FanRun) and action.kind != "undo_all":
+            return [*found, await self._of_fan(restored, action.path, "are to be rolled back")]
+        gates = await self._of_action(restored, action, keys)
         return [*found, gates] if gates is not None else found
 
-    async def _of_action(self, restored: Restored, action: Action) -> Reason | None:
-        keys = self._keys()
+    async def _of_action(self, restored: Restored, action: Action, keys: Keys | None) -> Reason | None:
         if keys is None or action.run is not None:
             return None
         wishes = [*restored.wishes(action.scope, action.index), *restored.own_wishes()]
@@ -148,7 +168,7 @@ class Explaining(Taking):
 
     # ------------------------------------------------------------------ circles
 
-    async def _cycle(self, chain: list[str], reasons: Sequence[Reason]) -> Reason | None:
+    async def _cycle(self, chain: list[str], reasons: Sequence[Reason], keys: Keys | None) -> Reason | None:
         """Whether what the first of ``chain`` waits for is held by a run that waits for what that one holds."""
         for holder in [each.holder for each in reasons if each.holder and each.kind in _HELD][:DEEPEST]:
             record = await self._run_of(holder)
@@ -158,7 +178,8 @@ class Explaining(Taking):
                 return Reason("cycle", text, holder=chain[1])
             if record is None or found in chain or len(chain) > DEEPEST:
                 continue
-            deeper = await self._cycle([*chain, found], (await self._in_steps(record))[0])
+            following, _ = await self._in_steps(record, keys)
+            deeper = await self._cycle([*chain, found], following, keys)
             if deeper is not None:
                 return deeper
         return None

@@ -20,8 +20,28 @@ class Inspects(Protocol):
         ...
 
 
+class Keys:
+    """Looks at each key once, however many steps wait for it."""
+
+    def __init__(self, looks: Inspects) -> None:
+        self._looks = looks
+        self._seen: dict[str, KeyReport] = {}
+
+    async def inspect(self, key: str) -> KeyReport:
+        """Everything there is of a key.
+
+        Raises:
+            StoreError: the store is away.
+
+        Cancellation: nothing happens.
+        """
+        if key not in self._seen:
+            self._seen[key] = await self._looks.inspect(key)
+        return self._seen[key]
+
+
 async def refused(
-    keys: Inspects, name: str, path: str, label: str, since: float | None, until: float | None
+    keys: Keys, name: str, path: str, label: str, since: float | None, until: float | None
 ) -> Reason | None:
     """Why a step or run that was refused by ``name`` (``lock order:7``) waits; ``label`` is what its own begin with."""
     kind, _, key = name.partition(" ")
@@ -35,7 +55,7 @@ async def refused(
     return _slots(report, kind, path, label, since, until)
 
 
-async def waiting(keys: Inspects, names: Sequence[str], path: str, label: str) -> Reason | None:
+async def waiting(keys: Keys, names: Sequence[str], path: str, label: str) -> Reason | None:
     """The reason of one that stands in line for one of these where it is executed; None if it does not.
 
     For a rate limit nobody stands in line, so that such a wait cannot be told from a body at work.

@@ -85,12 +85,14 @@ class Restored:
         """The reason of a node that waits for an answer, or for a moment."""
         scope, index = ready
         node, path = scope.plan.nodes[index], scope.path_of(index)
-        due = scope.due.get(index) if scope.due else None
+        due = self.due(ready)
         if scope.opened and index in scope.opened:
             return self._opened(scope, index)
-        if due and node.kind == "timer":
+        if due is None or due * 1000 <= self.row.now_ms:
+            return None  # its time has come: whoever has the run is at it
+        if node.kind == "timer":
             return Reason("timer", "waits", path, until=due)
-        if due and node.kind == "step" and self.parked(ready) is None:
+        if node.kind == "step" and self.parked(ready) is None:
             text = f"waits for attempt {scope.attempt_of(index) + 1}"
             return Reason("retry", text, path, self.entry("retry", path), due)
         return None
@@ -135,8 +137,7 @@ class Restored:
     def own_wishes(self) -> list[Wish]:
         """What the run is to hold as a whole."""
         plan = self.opened.plan
-        view = view_of(plan, self.opened.inputs)
-        return _computed(plan.options.coordination, lambda: view)
+        return _computed(plan.options.coordination, lambda: view_of(plan, self.opened.inputs))
 
     def wishes(self, scope: Scope, index: int) -> list[Wish]:
         """What a node is to hold, as far as its keys can be computed here."""

@@ -120,10 +120,11 @@ class RunFans:
         """See `Fans.look`."""
         with store_needed("look at a fan-out"):
             row = await self._row(path)
-            if row.runs and self._is_time(path):
+            is_time = self._is_time(path)
+            if row.runs and is_time:
                 await self._mend(path, row)
-            if row.waiting and not row.sessions:
-                await self.ring(path, node, min(FIRST, -(-row.waiting // START)))
+            if row.waiting and (is_time or not row.sessions):
+                await self.ring(path, node, min(FIRST, -(-row.waiting // START)) if not row.sessions else 1)
         return _state(row, paged=node.paged)
 
     async def _row(self, path: str) -> FanRow:
@@ -149,19 +150,19 @@ class RunFans:
         if found is None:
             await self._store.redo(self._run_id, path, index)
         elif found.ended:
-            await self._runs.settle_run(run_id)
+            await self._runs.settle_and_ring(run_id)
 
     async def ring(self, path: str, node: PlanNode, count: int) -> None:
         """Tell so many workers that there are elements to execute."""
         queue = _queue_of(node) or self._queue
         await self._runs.ring_fan(self._run_id, path, queue, count)
 
-    async def changed(self, path: str, timeout: float) -> None:
+    async def changed(self, path: str, timeout: float) -> bool:
         """See `Fans.changed`."""
         with store_needed("hear of a fan-out"):
             async with self._runs.store.pushes().listen(self._runs.store.space.fan_channel(self._run_id)) as bell:
-                if not _is_due(await self._row(path)):
-                    await bell.wait(timeout)
+                bell.silence()  # it rings when it is subscribed, too
+                return _is_due(await self._row(path)) or await bell.wait(timeout)
 
     async def stop(self, path: str, node: PlanNode, why: str, cut: str = "") -> None:
         """See `Fans.stop`."""
@@ -188,10 +189,11 @@ class RunFans:
             over, bad = found
             if not over:
                 row = await self._row(path)
-                if row.runs and self._is_time(path):
+                is_time = self._is_time(path)
+                if row.runs and is_time:
                     await self._mend(path, row)
-                if not row.sessions:
-                    await self.ring(path, node, FIRST)
+                if is_time or not row.sessions:
+                    await self.ring(path, node, FIRST if not row.sessions else 1)
                 return None
             reports = await self._store.reports(self._run_id, path, sorted(bad, reverse=True))
         assert node.fan is not None
@@ -205,7 +207,7 @@ class RunFans:
         with store_needed("look at a fan-out"):
             return await self._store.busy(self._run_id, path)
 
-    def results(self, path: str, node: PlanNode, summary: FanSummary) -> FanResults[Any]:
+    def results(self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]) -> FanResults[Any]:
         """See `Fans.results`."""
 
         async def read(first: int, stop: int) -> Sequence[ElementOutcome[Any]]:
@@ -214,7 +216,7 @@ class RunFans:
                 found = await self._store.records(self._run_id, path, indexes)
             records = [Record.read(data) for data in found]
             return [
-                outcome_back(node, self._codec, path, index, record)
+                outcome_back(node, self._codec, path, index, record, inputs)
                 for index, record in zip(indexes, records, strict=True)
             ]
 
@@ -293,6 +295,7 @@ def _state(row: FanRow, *, paged: bool) -> FanState:
         hungry=paged and not doomed and not row.values["end"] and waiting < row.number("window"),
         summary=summary,
         failures=row.indexes("failures"),
+        owed=row.indexes("owed"),
         halt=int(row.values["halt"]) if row.values["halt"] else None,
         doomed_for=(row.now_ms - row.number("doomed_ms")) / 1000 if row.values["doomed_ms"] else None,
     )

@@ -3,7 +3,8 @@
 Overview. A delivery opens a session, which the store deals elements to, as many as there is room for in this worker.
 They run side by side. What has ended in one iteration of the event loop is told in one script, which deals others in
 their place; while that is under way, the next ones end. A session grows as long as there is more to do and room for it;
-after `TURN` seconds it takes nothing new, so that other work of the queue has its turn, and has the fan-out rung again.
+after `TURN` seconds it takes nothing new, so that other work of the queue has its turn, and has the fan-out rung again,
+as often as it hears, from what it settles, that there is something to do which nobody was told of.
 
 When it is told to end (the worker does), or its lease is lost, bodies are cancelled and nothing more is written: what
 it had is dealt again.
@@ -22,14 +23,15 @@ from typing import TYPE_CHECKING, Any
 from anyio import create_task_group
 from anyio.abc import TaskGroup
 
+from aioreactor.durable.element_events import Listeners
 from aioreactor.durable.element_records import Record, Shared, read_common, read_items, read_shared
 from aioreactor.durable.room import Slots
 from aioreactor.engine import orders
-from aioreactor.engine.hooks import Hook
 from aioreactor.errors import AioreactorError, OwnershipLost
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
 from aioreactor.plan.units import has_undos
+from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Outcome
 from aioreactor.store.claim import Claim, FanClaim, new_token
 from aioreactor.store.errors import StoreClosed, StoreError
@@ -50,10 +52,14 @@ SOON = 0.05
 """Seconds for which a session has to live before it listens: most end before."""
 TICK = 0.02
 """Seconds after which a session that waits for its elements looks whether it can have more."""
+PASS_ON = 0.1
+"""Seconds between two rings of a session that takes nothing new."""
 
 
 class Session(ABC):
     """Elements of one map that are executed in this process under one lease. `Forward` executes, `Back` rolls back."""
+
+    back = False
 
     def __init__(self, runs: Elements, run_id: str, path: str, node: PlanNode) -> None:
         assert node.fan is not None
@@ -68,9 +74,11 @@ class Session(ABC):
         self.executions: dict[int, Execution] = {}
         self.shared = Shared("", "", 0, b"")
         self.common: dict[str, Any] = {}
+        self.secrets: frozenset[str] = frozenset()
+        """Those in what its elements have in common."""
         self.outer: Mapping[str, Any] | None = None
         """The results of the run around it, where an element asks for them."""
-        self.listening: tuple[Hook, ...] = ()
+        self.listeners: Listeners
         """Who is to be told of elements that have ended."""
         self.before: dict[int, Record] = {}
         """What elements came to that are rolled back."""
@@ -82,7 +90,7 @@ class Session(ABC):
         self._turn_ends = 0.0
         self._ended: AioreactorError | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._rang = False
+        self._pass_on_at = 0.0
 
     # ------------------------------------------------------------------ the whole of it
 
@@ -100,7 +108,8 @@ class Session(ABC):
             if dealt is None:
                 return False
             if not dealt.indexes:
-                await self._leave()
+                await self._wake(dealt)
+                await self._leave(quietly=True)
                 return False
             await self._work(dealt)
             return True
@@ -112,6 +121,7 @@ class Session(ABC):
     async def _work(self, dealt: Dealt) -> None:
         self.shared = read_shared(dealt.shared)
         self.common = read_common(self.node, self.codec, self.shared.values)
+        self.secrets = frozenset(secrets_of_fields(self.common, self.plan.fields.hidden))
         try:
             async with create_task_group() as self._tasks:
                 await self._take(dealt)
@@ -122,10 +132,9 @@ class Session(ABC):
             await self._leave()
 
     async def _wait(self) -> None:
-        """Until an element has ended, or it is time to see whether there is room for more."""
-        growing = self._more > 0 and self._takes_more()
+        """Until an element has ended, or it is time to see whether there is room for more, or to pass it on."""
         try:
-            async with asyncio.timeout(TICK if growing else None):
+            async with asyncio.timeout(TICK if self._more and self._ended is None else None):
                 await self._told.wait()
         except TimeoutError:
             pass
@@ -140,7 +149,7 @@ class Session(ABC):
             await self._take(dealt)
         if not self._takes_more():
             self._slots.shrink(self._under_way)
-            if self._more and not self._rang:
+            if self._more and asyncio.get_running_loop().time() >= self._pass_on_at:
                 await self._ring()
 
     def _takes_more(self) -> bool:
@@ -155,11 +164,14 @@ class Session(ABC):
             self._slots.grow(busy)
         return max(self._slots.count - busy, 0) if self._more or self._settling() else 0
 
+    def hear_of_more(self, more: int) -> None:
+        """So many elements may start, for whoever takes them."""
+        self._more = more
+
     async def _take(self, dealt: Dealt) -> None:
         """Start what was dealt."""
         self._more = dealt.more
-        if dealt.wake is not None:
-            await self.runs.ring(self.run_id, dealt.wake)
+        await self._wake(dealt)
         items = {number: read_items(blob) for number, blob in dealt.items.items()}
         size = self.runs.chunk_size
         records = dict(zip(dealt.indexes, dealt.records, strict=False))
@@ -168,6 +180,11 @@ class Session(ABC):
             item = chunk[index % size] if index % size < len(chunk) else None
             self._under_way += 1
             self._tasks.start_soon(self._one, index, item, dealt, records.get(index, b""))
+
+    async def _wake(self, dealt: Dealt) -> None:
+        """Tell workers of the map's run, if there is something to do for it."""
+        if dealt.wake is not None:
+            await self.runs.ring(self.run_id, dealt.wake)
 
     async def _one(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None:
         try:
@@ -193,17 +210,18 @@ class Session(ABC):
             self._told.set()
 
     async def _ring(self) -> None:
-        """Others are to go on: this session has had its turn."""
-        self._rang = True
+        """Others are to go on: this session has had its turn. What it hears of after that is news."""
+        self._more = 0
+        self._pass_on_at = asyncio.get_running_loop().time() + PASS_ON
         await self.runs.ring_fan(self.run_id, self.path, self.shared.queue, 1)
 
-    async def _leave(self) -> None:
-        """Give back what it has, and tell others of it."""
+    async def _leave(self, *, quietly: bool = False) -> None:
+        """Give back what it has, and tell others if there is something to do for them; ``quietly``: it had nothing."""
         if self.claim.lost:
             return
         try:
-            again = await self.runs.store.fans.leave(self.run_id, self.path, self.claim.token)
-            if (again or self._more) and not self._rang:
+            more = await self.runs.store.fans.leave(self.run_id, self.path, self.claim.token)
+            if more and not quietly:
                 await self._ring()
         except StoreError as error:
             note(logger, logging.WARNING, "run_swept_later", str(error), run_id=self.run_id, path=self.path)

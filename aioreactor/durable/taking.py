@@ -287,6 +287,10 @@ class Taking(Elements):
         self._fill(execution, row, opened, guard)
         if fate is None and opened.fate is None:
             self._hand_over(execution, record, plan, codec)
+            if await self.is_stray(row):
+                execution.order_cancel(
+                    orders.Cancel(0, f"run {row.parent}, whose element it is, has ended", "rollback")
+                )
         if cancelled is not None:
             execution.note_cancel(cancelled)
         if row.run_id in self._handing_back:
@@ -304,7 +308,7 @@ class Taking(Elements):
     async def _settled(self, row: RunRow, outcome: Outcome[Any]) -> Outcome[Any]:
         """An element that has ended is counted by its map; what of that is lost is done by who looks at the map."""
         if row.place is not None and outcome.status in TERMINAL:
-            await self.settle_run(row.run_id)
+            await self.settle_and_ring(row.run_id)
         return outcome
 
     def _fill(self, execution: Execution, row: RunRow, opened: Opened, guard: Guard | None) -> None:

@@ -24,9 +24,8 @@ from aioreactor.errors import (
 )
 from aioreactor.plan.model import Plan, PlanNode, Source
 from aioreactor.plan.units import PATH
-from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
-from aioreactor.snapshots import StoredReader, encode_outcome
+from aioreactor.snapshots import encode_outcome
 from aioreactor.store.keys import BOUND, run_id_for_unit
 from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import TERMINAL, Exists, NewRun, RunRow
@@ -66,6 +65,13 @@ class Dispatching(Reading):
         if row is not None and row.due_ms == 0 and not row.owner and row.waits_for:
             await self.ring(run_id, queue)
 
+    async def is_stray(self, row: RunRow) -> bool:
+        """Whether an element that is a run of its own has outlived the run of its map: nothing runs after that."""
+        if row.place is None:
+            return False
+        parent = await self.store.peek(row.parent)
+        return parent is None or parent.ended
+
     async def is_orphan(self, row: RunRow) -> bool:
         """Whether a unit that nobody has taken before has a parent that rolled back, and nobody could call it off."""
         if not row.parent or not row.run_id.startswith(BOUND):  # a run that was tried again has a parent, too
@@ -101,9 +107,7 @@ class Dispatching(Reading):
         if record is None:
             return {}
         try:
-            plan = find_plan(record.row.reactor, record.row.version)
-            reader = StoredReader(self.environment, plan, self._codec(), record)
-            return reader.results_beside(inputs[PATH])
+            return (await self._reader(record)).results_beside(inputs[PATH])
         except (UnknownReactor, SerializationError):
             return {}
 
@@ -218,5 +222,5 @@ def _called_off(run_id: str, reactor: str, parent: str) -> Failure:
 
 
 def _wants_context(node: PlanNode) -> bool:
-    calls = [call for call in (node.body, node.compensate) if call is not None]
+    calls = [call for call in (node.body, node.compensate, node.undo) if call is not None]
     return any(arg.source is Source.CONTEXT for call in calls for arg in call.args)

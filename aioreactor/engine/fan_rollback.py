@@ -139,7 +139,7 @@ async def completed_results(ex: Execution, run: FanRun) -> AsyncIterator[Any]:
     """Values of the elements that succeeded, in index order, read chunk by chunk."""
     assert ex.fans is not None
     found = await ex.fans.look(run.path, run.node)
-    results = ex.fans.results(run.path, run.node, found.summary)
+    results = ex.fans.results(run.path, run.node, found.summary, {})
     async for outcome in results.outcomes_later():
         if isinstance(outcome, Success):
             yield outcome.value

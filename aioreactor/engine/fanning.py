@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from aioreactor.engine.fans import FanState, Source
 from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.nesting import REFUSALS
 from aioreactor.engine.ports import JournalFailed
+from aioreactor.engine.reporting import shown_inputs
 from aioreactor.engine.scope import Failed, FanRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
 from aioreactor.engine.unit_keys import refuse_fan, refuse_items
@@ -75,7 +76,9 @@ async def run_fan(ex: Execution, scope: Scope, index: int) -> Readies | Later:
             raise
         return ex.state.drop(scope, index)
     except (*REFUSALS, *_UNKEPT, ContentionError) as error:
-        return await ended(ex, scope, index, 1, error, started=run.fed is not None, retry=False)
+        if run.fed is None:
+            return await ended(ex, scope, index, 1, error, started=False, retry=False)
+        return _source_failed(ex, run, error)
     if scope.stopped:
         return ex.state.drop(scope, index)
     return await _settled(ex, run, found) if found.over else _wait(ex, run)
@@ -97,14 +100,15 @@ async def watch(ex: Execution, later: Later, limit: CancelScope, ring: Callable[
     """
     assert ex.fans is not None
     inner = (later.scope.children or {}).get(later.index)
+    heard = True
     with limit:
         try:
-            await ex.fans.changed(later.unit, later.delay)
+            heard = await ex.fans.changed(later.unit, later.delay)
         except Exception as error:  # what is wrong is met again, and reported, by who looks
             note(logger, logging.WARNING, "unit_not_heard", repr(error), run_id=ex.state.run_id, path=later.unit)
             await asyncio.sleep(PAUSE)
-        if isinstance(inner, FanRun):
-            inner.lingered = False
+        if heard and isinstance(inner, FanRun):
+            inner.lingered = False  # after a silence the run is parked, whichever of the two timers comes first
         ring()
 
 
@@ -162,6 +166,12 @@ async def _feed_page(ex: Execution, run: FanRun) -> Source:
     )
 
 
+def _source_failed(ex: Execution, run: FanRun, error: Exception) -> Readies:
+    """What can be used no further: the map fails as an atomic one does."""
+    ex.state.log("failure", run.path, 1, ex.scrub(describe(error)))
+    return ex.state.source_failed(run, Failed(error, run.scope, run.index))
+
+
 async def _read_page(ex: Execution, run: FanRun, cursor: Any) -> Page[Any]:
     frame = Frame(ex, run.scope, run.index)
     try:
@@ -185,6 +195,7 @@ async def _settled(ex: Execution, run: FanRun, found: FanState) -> Readies | Lat
     run.succeeded = found.summary.succeeded
     run.exhausted = True
     ex.state.log("settle", run.path, 1, _text(found.summary))
+    await _take_over(ex, run, [each for each in found.owed if each not in found.failures])
     if found.halt is not None:
         halt = await ex.fans.failure(run.path, run.node, found.halt)
         reason = halt.reason if isinstance(halt, Halt) else None
@@ -197,6 +208,14 @@ async def _settled(ex: Execution, run: FanRun, found: FanState) -> Readies | Lat
         return await _complete(ex, run, found.summary)
     await ex.save()
     return ready
+
+
+async def _take_over(ex: Execution, run: FanRun, owed: Sequence[int]) -> None:
+    """What did not complete when elements that failed rolled themselves back is not tried again by this run."""
+    assert ex.fans is not None
+    for index in owed:
+        failure = await ex.fans.failure(run.path, run.node, index)
+        ex.state.rollback_failures += failure.rollback_failures
 
 
 async def _failed(ex: Execution, run: FanRun, element: int) -> Failed:
@@ -213,7 +232,7 @@ async def _failed(ex: Execution, run: FanRun, element: int) -> Failed:
 
 async def _complete(ex: Execution, run: FanRun, summary: FanSummary) -> Readies | Later:
     assert ex.fans is not None
-    results = ex.fans.results(run.path, run.node, summary)
+    results = ex.fans.results(run.path, run.node, summary, shown_inputs(ex.plan, ex.state.root.inputs))
     try:
         await load(results)
     except JournalFailed as error:
@@ -244,16 +263,28 @@ async def load(results: FanResults[Any]) -> None:
 def bind(ex: Execution) -> list[FanResults[Any]]:
     """Give what stands for results in restored scopes a way to the store; gives all of them."""
     found = []
+    inputs = shown_inputs(ex.plan, ex.state.root.inputs)
     for scope in ex.state.scopes():
         for index, value in enumerate(scope.results):
             if isinstance(value, FanSummary) and ex.fans is not None:
-                results = ex.fans.results(scope.path_of(index), scope.plan.nodes[index], value)
+                results = ex.fans.results(scope.path_of(index), scope.plan.nodes[index], value, inputs)
                 scope.results[index] = results
                 found.append(results)
                 inner = (scope.children or {}).get(index)
                 if isinstance(inner, FanRun):
                     inner.succeeded = value.succeeded
+    if found:
+        _refill(ex.state.root)
     return found
+
+
+def _refill(scope: Scope) -> None:
+    """What completed around them, made of their values, innermost first."""
+    for index, inner in (scope.children or {}).items():
+        if isinstance(inner, Scope):
+            _refill(inner)
+            if scope.status[index] in (NodeStatus.COMPLETED, NodeStatus.UNDONE):
+                scope.results[index] = inner.value()
 
 
 async def reload(ex: Execution) -> None:

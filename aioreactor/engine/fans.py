@@ -30,6 +30,7 @@ class FanState:
         hungry: The source is to be read on.
         summary: How many came to what, so far.
         failures: Elements that failed, in the order in which they did; of an atomic map.
+        owed: Elements that failed, and whose own rollback did not complete.
         halt: The element that halted the run.
         doomed_for: Seconds since nothing new starts any more; None while it does.
     """
@@ -39,6 +40,7 @@ class FanState:
     hungry: bool
     summary: FanSummary
     failures: Sequence[int] = ()
+    owed: Sequence[int] = ()
     halt: int | None = None
     doomed_for: float | None = None
 
@@ -73,8 +75,8 @@ class Fans(Protocol):
         """How far it has come; mends what was lost on the way, and tells workers if nobody executes what could be."""
         ...
 
-    async def changed(self, path: str, timeout: float) -> None:
-        """Wait until something of importance may have happened, ``timeout`` seconds at most.
+    async def changed(self, path: str, timeout: float) -> bool:
+        """Wait until something of importance may have happened; False if nothing did within ``timeout`` seconds.
 
         Cancellation: only the wait ends.
         """
@@ -96,8 +98,8 @@ class Fans(Protocol):
         """Elements that have begun and have not settled."""
         ...
 
-    def results(self, path: str, node: PlanNode, summary: FanSummary) -> FanResults[Any]:
-        """What a reader of the map gets."""
+    def results(self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]) -> FanResults[Any]:
+        """What a reader of the map gets. ``inputs`` are those of the run, as failures show them."""
         ...
 
     async def parted(self) -> None:

@@ -27,7 +27,8 @@ from aioreactor.trace import RawEntry, Status
 class Fate:
     """Why a run no longer goes forward: its first failure, a cancellation, or a halt.
 
-    ``left``: what of its rollback did not complete, so far.
+    ``left``: what of its rollback did not complete, so far. ``others``: errors of steps that failed after the first, or
+    after it had halted. ``arguments`` are those of the step that failed first, as they may be shown.
     """
 
     kind: Literal["failed", "cancelled", "halted"]
@@ -36,6 +37,9 @@ class Fate:
     attempts: int = 0
     reason: Any = None
     left: Sequence[RollbackFailure] = ()
+    others: Sequence[BaseException] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    retryable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError, DefinitionError, InputValidationError
 from aioreactor.logs import note
 from aioreactor.map_results import MapResults
-from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Success
 from aioreactor.trace import RawEntry
 
@@ -65,12 +64,15 @@ def _meet(ex: Execution, fate: Fate) -> None:
     state.rollback_failures[:] = fate.left
     if fate.kind == "failed":
         assert fate.error is not None
-        failed = Failed(fate.error, root, None, attempts=fate.attempts)
+        failed = Failed(
+            fate.error, root, None, attempts=fate.attempts, retryable=fate.retryable, arguments=fate.arguments
+        )
         failed.path = fate.path
-        state.failures.append(failed)
+        state.failures += [failed, *(Failed(error, root, None) for error in fate.others)]
         root.failure = failed
     elif fate.kind == "halted":
         state.halt = (fate.reason, fate.path)
+        state.late_errors += [Failed(error, root, None) for error in fate.others]
     else:
         state.cancelled = True
         if isinstance(fate.reason, str):
@@ -84,7 +86,7 @@ def furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
         scope.view, scope.inputs = scope.origin.view, scope.origin.inputs
         _remember_arguments(ex, scope)
         return
-    ex.learn_secrets(secrets_of_fields(scope.inputs, scope.plan.fields.hidden))
+    ex.learn_inputs(scope.inputs, scope.plan.fields.hidden)
     resources = {item.name: ex.resource(item.name, item.annotation) for item in scope.plan.fields.resources}
     scope.view = view_of(scope.plan, scope.inputs, resources)
     if scope.parent is not None and watch and scope.active:

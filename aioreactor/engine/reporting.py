@@ -11,7 +11,8 @@ from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.logs import note
 from aioreactor.map_results import ElementOutcome
 from aioreactor.plan.model import Arg, Plan, Source
-from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_in, secrets_of_fields
+from aioreactor.plan.units import ITEM
+from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_of_fields
 from aioreactor.results import Failure, Skipped, Success
 from aioreactor.trace import RunRecord, Status
 
@@ -35,8 +36,9 @@ def text_of(thing: object) -> str:
 
 
 def shown_inputs(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with the marked ones hidden."""
-    return display_fields(inputs, plan.fields.hidden)
+    """Inputs with the marked ones hidden; without an element's item, of which only parts may be marked."""
+    given = {name: item for name, item in inputs.items() if name != ITEM}
+    return display_fields(given, plan.fields.hidden)
 
 
 def shown_fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -135,13 +137,13 @@ def _is_inside(path: str, top: str) -> bool:
 def failure_of(ex: Services, first: Failed, failures: tuple[Failed, ...], status: Status, left: list[Any]) -> Failure:
     """A failure as people get it: redacted, with everything that happened attached."""
     root = ex.state.root
-    ex.learn_secrets(text for item in root.inputs.values() for text in secrets_in(item))
+    ex.learn_inputs(root.inputs, ())
     return Failure(
         first.error,
         first.path or None,
         retry=first.retryable,
         errors=[failed.error for failed in failures],
-        inputs=shown_inputs(ex.plan, root.inputs),
+        inputs=shown_inputs(ex.plan, ex.own(root.inputs)),
         arguments=first.arguments,
         attempts=first.attempts,
         rollback_failures=left,

@@ -40,7 +40,6 @@ from aioreactor.errors import AioreactorError
 from aioreactor.failures import type_name
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
-from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Outcome
 
 logger = logging.getLogger("aioreactor.engine")
@@ -113,7 +112,7 @@ class Execution(Acting):
         root.limiters = (Limiter(limit),) if limit is not None else ()
         self._bounded = limit is not None or self.plan.has_bounds
         self._gated = self.awaits_trigger
-        self.learn_secrets(secrets_of_fields(inputs, self.plan.fields.hidden))
+        self.learn_inputs(inputs, self.plan.fields.hidden)
 
     async def _drive(self, tell: Tell, start: Callable[[], Readies]) -> Outcome[Any]:
         """Wait in the caller's task until all bodies have ended, then conclude.

@@ -23,7 +23,7 @@ from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
 from aioreactor.errors import AioreactorError, OwnershipLost, PayloadTooLarge, SerializationError
 from aioreactor.plan.model import Plan
-from aioreactor.redaction import Scrubber
+from aioreactor.redaction import Scrubber, secrets_of_fields
 from aioreactor.results import Outcome
 from aioreactor.trace import RawEntry, Status
 
@@ -45,6 +45,7 @@ class Services(ABC):
         "_sending",
         "base",
         "clock",
+        "common",
         "coordinator",
         "environment",
         "fans",
@@ -92,6 +93,8 @@ class Services(ABC):
         """In the run of an element: what the run that waits for it holds meanwhile."""
         self.outer_results: Mapping[str, Any] | None = None
         """In the run of a dispatched step: the results of its parent."""
+        self.common: Mapping[str, Any] = {}
+        """Inputs that many executions have in common; whoever made this one has told it their secrets."""
         self._host: asyncio.Task[Any] | None = None
         self._scrubber: Scrubber | None = None
         self._secrets: set[str] = set()
@@ -171,6 +174,15 @@ class Services(ABC):
         self._secrets.update(secrets)
         if len(self._secrets) != before:
             self._scrubber = None
+
+    def learn_inputs(self, inputs: Mapping[str, Any], hidden: Iterable[str]) -> None:
+        """Learn the secrets among inputs; what is common to many runs is not walked through for each of them."""
+        self.learn_secrets(secrets_of_fields(self.own(inputs), hidden))
+
+    def own(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those inputs that are not common to many runs."""
+        common = self.common
+        return {name: item for name, item in inputs.items() if common.get(name) is not item} if common else inputs
 
     async def save(self, *, always: bool = False, firm: bool = False) -> None:
         """Write a checkpoint of what changed; shielded, since what completed has to be known.
@@ -262,13 +274,26 @@ class Services(ABC):
         state = self.state
         left = tuple(state.rollback_failures)
         if state.failures:
-            first = state.failures[0]
-            return Fate("failed", first.path, first.error, first.attempts, left=left)
+            first, *rest = state.failures
+            others = [failed.error for failed in rest]
+            return Fate(
+                "failed",
+                first.path,
+                first.error,
+                first.attempts,
+                left=left,
+                others=others,
+                arguments=first.arguments,
+                retryable=first.retryable,
+            )
         if self.ordered is not None and self.ordered.mode == "stop":
             return None  # it goes back only if somebody asks for that
         if state.cancelled:
             return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None, left=left)
-        return Fate("halted", state.halt[1], reason=state.halt[0], left=left) if state.halt is not None else None
+        if state.halt is None:
+            return None
+        others = [failed.error for failed in state.late_errors]
+        return Fate("halted", state.halt[1], reason=state.halt[0], left=left, others=others)
 
     def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
         """The hooks of a nested scope with middlewares of its own."""

@@ -40,6 +40,8 @@ class Host:
         self._carrier = carrier
         self._running: dict[str, asyncio.Task[None]] = {}
         self._rung_again: set[str] = set()
+        self._many = 0
+        """How many deliveries are executions of their own many times over: those may borrow."""
         self._lent = 0
         self._ended = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -51,12 +53,23 @@ class Host:
 
     @property
     def most(self) -> int:
-        """See `Room.most`: an eighth is left for other work."""
-        return max(1, self.max_concurrency - self.max_concurrency // 8)
+        """See `Room.most`: an eighth, or one at least, is left for other work."""
+        return max(1, self.max_concurrency - max(1, self.max_concurrency // 8))
+
+    def enter(self) -> bool:
+        """See `Room.enter`."""
+        if self._many + self._lent >= self.most:
+            return False
+        self._many += 1
+        return True
+
+    def leave(self) -> None:
+        """See `Room.leave`."""
+        self._many -= 1
 
     def lend(self, wanted: int) -> int:
         """See `Room.lend`."""
-        lent = min(wanted, self.free)
+        lent = max(min(wanted, self.free, self.most - self._many - self._lent), 0)
         self._lent += lent
         return lent
 

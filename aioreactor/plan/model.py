@@ -96,6 +96,8 @@ class PlanNode:
     concurrency: int = 16
     atomic: bool = True
     fan_out: FanOut | None = None
+    dealt: bool = False
+    """Whether a map fans out from its result, item by item."""
     fan: Plan | None = None
     """Of a map that fans out: what its elements are as runs of their own. ``passed`` is what they have in common."""
     collect: Call | None = None

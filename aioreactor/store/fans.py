@@ -30,7 +30,7 @@ RUN = "@"
 """Stands for the session of an element that is a run of its own."""
 
 _SCALARS = (
-    "total fed given settled ok failed skipped halted again cut doomed doomed_ms halt failures over over_ms end "
+    "total fed given settled ok failed skipped halted again cut doomed doomed_ms halt failures owed over over_ms end "
     "cursor window chunk keep back back_over undone bad came_back taken_back began_ms"
 ).split()
 
@@ -50,13 +50,14 @@ class Dealt(NamedTuple):
         indexes: Elements to execute.
         again: Those of them that had been dealt before: they may be runs of their own.
         items: The chunks that they lie in, by number.
-        more: How many others there are.
+        more: How many others there are, for whoever takes them.
         doomed: Whether nothing new starts; then what was dealt had been started by somebody.
         wake: Queue of the run, when workers are to be told of it.
         shared: What all elements have in common; only of a claim.
         records: What the elements came to; only of those to be rolled back.
         refused: Elements that were not the session's any more.
         over: Whether nothing is under way and nothing more will be.
+        counted: How many elements had not been counted before.
     """
 
     indexes: tuple[int, ...] = ()
@@ -69,6 +70,7 @@ class Dealt(NamedTuple):
     records: tuple[bytes, ...] = ()
     refused: tuple[int, ...] = ()
     over: bool = False
+    counted: int = 0
 
 
 class Fed(NamedTuple):
@@ -165,9 +167,16 @@ class FanStore:
         reply = await self._run("fan_settle", [self._space.run(run_id), *self._space.fan(run_id)], args)
         if reply.word == "GONE":
             return None
-        refused, over, indexes, more, doomed, wake, items = reply.values
+        refused, over, indexes, more, doomed, wake, items, counted = reply.values
         return Dealt(
-            *_dealt(indexes), _chunks(items), more, bool(doomed), _queue(wake), refused=_ints(refused), over=bool(over)
+            *_dealt(indexes),
+            _chunks(items),
+            more,
+            bool(doomed),
+            _queue(wake),
+            refused=_ints(refused),
+            over=bool(over),
+            counted=counted,
         )
 
     async def extend(
@@ -243,8 +252,8 @@ class FanStore:
         reply = await self._run("fan_settle_back", keys, args)
         if reply.word == "GONE":
             return None
-        refused, over, wake = reply.values
-        return Dealt(wake=_queue(wake), refused=_ints(refused), over=bool(over))
+        refused, over, more, wake = reply.values
+        return Dealt(more=more, wake=_queue(wake), refused=_ints(refused), over=bool(over))
 
     async def records(self, run_id: str, path: str, indexes: Sequence[int]) -> list[bytes | None]:
         """What elements came to, kind first; None where there is nothing but a success with None, or not yet that."""

@@ -14,7 +14,7 @@ from tests.faults import reactors
 from tests.faults.reactors import Then, breaks, note, write
 
 TTL = 1.0
-POISON = 20.0
+POISON = 60.0
 
 
 def key_of(given: Any) -> str:
@@ -59,11 +59,17 @@ def kept(after: Any = (), then: Then | None = None, **options: Any) -> Any:
     return node
 
 
-LOCK = Lock(key_of, ttl=TTL, wait=5, rollback_wait=20)
-SLOT = Semaphore(key_of, limit=1, ttl=TTL, wait=5, rollback_wait=20)
+def slots(ttl: float) -> list[Any]:
+    """A lock and a semaphore of one slot."""
+    patient: dict[str, Any] = {"ttl": ttl, "wait": 5, "rollback_wait": 20}
+    return [Lock(key_of, **patient), Semaphore(key_of, limit=1, **patient)]
+
+
+LOCK, SLOT = slots(TTL)
 RATE = RateLimit(key_of, 100, "year")
 TURN = OrderedLock(key_of, poison_after=POISON, wait=10)
-ALL = [LOCK, SLOT, RATE, TURN, Period(key_of, every="year")]
+OTHERS = [RATE, TURN, Period(key_of, every="year")]
+ALL = [LOCK, SLOT, *OTHERS]
 
 
 class Held(Reactor, coordination=ALL):
@@ -76,6 +82,14 @@ class HeldFails(Reactor, coordination=ALL):
     key: str
     a = kept()
     b = kept(after=[a], then=breaks)
+
+
+class HeldLong(Held, coordination=[*slots(15), *OTHERS]):
+    """What it holds outlives the time in which somebody else takes it over."""
+
+
+class HeldLongFails(HeldFails, coordination=[*slots(15), *OTHERS]):
+    """Likewise."""
 
 
 class InSteps(Reactor):
@@ -147,5 +161,5 @@ class FollowingStrictly(Following, coordination=[OrderedLock(key_of, poison_afte
     """After a failure nobody follows."""
 
 
-WHOLE = (Held, HeldFails, HeldStops, HeldWaits, Following, FollowingStrictly)
+WHOLE = (Held, HeldFails, HeldLong, HeldLongFails, HeldStops, HeldWaits, Following, FollowingStrictly)
 reactors.ALL |= {cls.__name__: cls for cls in (*WHOLE, InSteps, InStepsFails, InStepsStops, InStepsWaits)}

@@ -328,6 +328,16 @@ class Approved(Reactor):
     returns = ok
 
 
+class Behind(Reactor):
+    """An answer is for a worker: who brings it only rings."""
+
+    a = noted()
+    ok = interrupt(str, after=[a], resume="background")
+    b = noted(after=[ok])
+    c = noted(after=[b])
+    returns = ok
+
+
 class Late(Reactor, deadline=0.3):
     a = noted()
     b = noted(after=[a])

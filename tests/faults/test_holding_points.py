@@ -49,10 +49,12 @@ class Table(NamedTuple):
 
     @property
     def over(self) -> list[str]:
-        """Points at which the end of what has its turn is stored, and the position is not given up."""
+        """Points at which the end of what has its turn may be stored, and the position is not given up."""
         points, end = every_point(*self.steps), "checkpoint 2" if "InSteps" in self.reactor else "close 1"
-        gone = "advance 1 applied"
-        return points[points.index(f"{end} applied") : points.index(gone)] if gone in points else []
+        if "advance 1 applied" not in points:
+            return []
+        first = points.index(f"{end} applied")
+        return [points[first - 2], *points[first : points.index("advance 1 applied")]]
 
     @property
     def slow(self) -> list[str]:
@@ -63,26 +65,25 @@ class Table(NamedTuple):
 
 
 TABLES = {
-    "caller": Table("Held", "completed", DONE, ["look", "assign", *BEGIN, *WHOLE]),
-    "caller, back": Table("HeldFails", "failed", UNDONE, ["look", "assign", *BEGIN, *WHOLE_BACK]),
+    "caller": Table("Held", "completed", DONE, ["look", "assign", "announce", *BEGIN, *WHOLE]),
+    "caller, back": Table("HeldFails", "failed", UNDONE, ["look", "assign", "announce", *BEGIN, *WHOLE_BACK]),
     "caller, steps": Table("InSteps", "completed", DONE, [*BEGIN, *STEPS]),
     "caller, steps, back": Table("InStepsFails", "failed", UNDONE, [*BEGIN, *STEPS_BACK]),
     "worker": Table("Held", "completed", DONE, [*TAKE, *WHOLE], worker=True),
     "worker, back": Table("HeldFails", "failed", UNDONE, [*TAKE, *WHOLE_BACK], worker=True),
     "worker, steps": Table("InSteps", "completed", DONE, [*TAKE, *STEPS], worker=True),
     "worker, steps, back": Table("InStepsFails", "failed", UNDONE, [*TAKE, *STEPS_BACK], worker=True),
-    "taker": Table("Held", "completed", DONE, [*TAKE_OVER, *ADOPTED], worker=True, died_after=0),
-    "taker, back": Table("HeldFails", "failed", UNDONE, [*TAKE_OVER, *ADOPTED_BACK], worker=True, died_after=2),
+    "taker": Table("HeldLong", "completed", DONE, [*TAKE_OVER, *ADOPTED], worker=True, died_after=0),
+    "taker, back": Table("HeldLongFails", "failed", UNDONE, [*TAKE_OVER, *ADOPTED_BACK], worker=True, died_after=2),
     "parks": Table("Held", "completed", DONE, [*TAKE, *PARKED], worker=True, parks=True),
     "parks, steps": Table("InSteps", "completed", DONE, [*TAKE, *PARKED_STEP], worker=True, parks=True),
 }
 AT_ONCE = 12
 """Nobody gives signs of life for them before a worker goes on with them."""
 FORTUNES = {name: [name] for name in TABLES} if DEEP else {"some of all": list(TABLES)}
-CREATED_BY = {"assign 1 applied", "assign 1 known", "announce 1 before", "create 1 before"}
-"""In between a caller has a position and no run yet; it is passed over, or skipped, as nobody gives signs of life."""
-
-
+EARLY = {"look 1 known", "assign 1 applied", "assign 1 known", "announce 1 before", "announce 1 applied"}
+EARLY |= {"announce 1 known", "announce 2 before", "create 1 before"}
+"""Here a caller may have a position and no run yet; it is passed over, or skipped, as nobody gives signs of life."""
 OPTIONAL = UNCOUNTED | {"load"}
 
 
@@ -159,12 +160,10 @@ class Guarded:
 
     async def follower(self, victim: Victim) -> None:
         """Stands in line behind the run, if that stands there."""
-        if not victim.table.worker and victim.point in CREATED_BY:
-            if victim.point.startswith("assign") or await OrderedLock.peek(victim.key) is not None:
+        if not victim.table.worker and victim.point in EARLY and await self.field.held_or_live([victim.run_id]) == []:
+            if await OrderedLock.peek(victim.key) is not None:
                 assert await OrderedLock.skip(victim.key) == 1
             return
-        if not DEEP and victim.point in victim.table.over:
-            assert await OrderedLock.skip(victim.key) in {1, None}  # instead of waiting until it is passed over
         try:
             async with OrderedLock(victim.key, poison_after=POISON, wait=30):
                 pass
@@ -172,6 +171,12 @@ class Guarded:
             if (error.reason, victim.table.status) != ("ordered_chain_failed", "failed"):
                 raise
         await self.field.ledger.visit("a follower", "turn", victim.key)
+
+    async def unblock(self, victim: Victim) -> None:
+        """Pass over the position of a run that has ended, whose process died before it gave it up."""
+        line = await OrderedLock.peek(victim.key) if victim.point in victim.table.over else None
+        if line is not None and line.places[0].label.startswith(victim.run_id):
+            assert await OrderedLock.skip(victim.key) in {1, None}
 
     # ------------------------------------------------------------------ what happened
 
@@ -195,6 +200,8 @@ class Guarded:
         await self.field.enqueue("Chain", "pulse")  # so that the worker is up when it is told to end
         async with self.field.worker(self.medic, snooze_delay=0.3, snooze_max=1000, park_after=0.1):
             found = await self.field.ended(["pulse", *(each.run_id for each in victims)], 60)
+            for victim in victims:
+                await self.unblock(victim)
             async with asyncio.timeout(40):
                 await asyncio.gather(*self.rivals)
         visits, failures = await self.visits(), []
@@ -218,9 +225,6 @@ class Guarded:
         check_run(lines, snapshot, table.expected, in_flight=in_flight)
         report, whole = await inspect(victim.key), table.reactor.startswith("Held")
         (counter,) = report.counters
-        if not whole and await OrderedLock.peek(victim.key) is not None:
-            assert victim.point in table.over
-            assert await OrderedLock.skip(victim.key) == 1
         starts = 1 if whole else lines.count("do:a")
         assert starts <= counter.used <= starts + in_flight, f"{counter.used} spent for {starts}"
         if whole:

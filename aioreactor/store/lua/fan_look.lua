@@ -27,7 +27,9 @@ for _ in string.gmatch(fan_text(fan, path, 'tokens'), '%S+') do
   sessions = sessions + 1
 end
 if fan_text(fan, path, 'doomed') == '' then
-  waiting = waiting + fan_number(fan, path, 'fed') - fan_number(fan, path, 'given')
+  local given = fan_number(fan, path, 'given')
+  local room = fan_number(fan, path, 'window') - (given - fan_number(fan, path, 'settled'))
+  waiting = waiting + math.max(math.min(room, fan_number(fan, path, 'fed') - given), 0)
 end
 local runs, all, prefix = {}, redis.call('HGETALL', busy), path .. '\n'
 for i = 1, #all, 2 do

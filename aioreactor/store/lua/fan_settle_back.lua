@@ -2,11 +2,12 @@
 Elements have been rolled back: counts each once, keeps what is left of it and what went wrong.
 
 `settled` are triples of index, record (with its kind, in capitals while something is owed) and report, empty when all
-went well. An empty record leaves the old one. The run is woken after the last one. Repeatable, as `fan_settle`.
+went well. An empty record leaves the old one. `more` is for others. The run is woken after the last one. Repeatable, as
+`fan_settle`.
 
 keys: run, fan, out, busy
 args: path, token, ttl_ms, channel, settled...
-returns: OK refused over wake | GONE
+returns: OK refused over more wake | GONE
 events: publishes the path on `channel`
 ]]
 --- @include "clock"
@@ -51,9 +52,10 @@ end
 if token ~= '@' then
   fan_lease(fan, path, token, now_ms() + ttl_ms)
 end
+fan_expire(run, fan, out, busy)
 local over, wake = fan_is_back(fan, path), nil
 if over and fan_text(fan, path, 'back_over') == '' then
   redis.call('HSET', fan, fan_field(path, 'back_over'), '1')
   wake = fan_wake(run, channel, path)
 end
-return { 'OK', refused, over and 1 or 0, wake or '-' }
+return { 'OK', refused, over and 1 or 0, fan_more_back(fan, path), wake or '-' }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -264,3 +265,22 @@ async def test_told_to_end_while_it_lets_a_run_go_it_takes_no_place_from_it(
         await carrying(other, handle.run_id)
         assert isinstance(await handle.result(timeout=10), Success)
     await until(0, 0)
+
+
+async def test_a_slot_that_cannot_be_used_yet_is_left_to_others(place: Place) -> None:
+    """What it waited for is given to it when it cannot have what comes before that: nobody waits for nothing."""
+    handle, few = await OfTwo.enqueue(), Semaphore("k", limit=1, ttl=30, wait=5)
+    async with place.another(park_after=3600, snooze_delay=600) as other, contextlib.AsyncExitStack() as stack:
+        async with few:
+            task = carrying(other, handle.run_id)
+            await until(1, 1)
+            await stack.enter_async_context(Lock("j", ttl=30))
+        async with few:
+            assert await counts("j") == (1, 1)
+        assert await counts() == (0, 0)
+        assert ledger == []
+        await stack.aclose()
+        await asyncio.wait_for(task, 10)
+        assert other.coordinator().desk().inbox._callbacks == {}
+    assert await handle.result(timeout=10) == Success("a")
+    assert (await counts("j"), await counts()) == ((0, 0), (0, 0))

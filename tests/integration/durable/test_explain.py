@@ -13,6 +13,7 @@ import pytest
 
 from aioreactor import (
     Context,
+    Dispatched,
     InputValidationError,
     Lock,
     OrderedLock,
@@ -33,7 +34,7 @@ from aioreactor import (
 from aioreactor.coordination.keys import CoordinationKeys
 from aioreactor.durable.control import ASKABLE
 from aioreactor.durable.requests import Body, pack
-from aioreactor.explanations import Explanation, Reason
+from aioreactor.explanations import Explanation, Reason, moment
 from aioreactor.jobs import beats
 from aioreactor.store.store import default_owner
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
@@ -102,6 +103,10 @@ class Retried(Reactor[str], name="why.Retried"):
     a = noted(retries=Retry(max_attempts=3, base_delay=FAR, jitter=0))
 
 
+class Again(Reactor[str], name="why.Again"):
+    a = noted(retries=Retry(max_attempts=2, base_delay=0.001, jitter=0))
+
+
 class LeftFirst(Reactor[str], name="why.LeftFirst", coordination=[Lock("left")]):
     a = noted()
     b = noted([a], coordination=[Lock("right")])
@@ -136,9 +141,15 @@ class Timed(Reactor[str], name="why.Timed"):
     rest = timer(hours=1)
 
 
-class Asking(Reactor[str], name="why.Asking"):
+class Asking(Reactor[str], name="why.Asking", deadline=7200):
     a = noted()
     ok = interrupt(str, after=[a], timeout=3600, on_timeout="wait", max_attempts=5)
+    b = noted([ok])
+
+
+class Reserved(Reactor[str], name="why.Reserved", coordination=[Lock("reserved")]):
+    a = noted()
+    ok = interrupt(str, after=[a])
     b = noted([ok])
 
 
@@ -312,6 +323,22 @@ async def test_what_is_free_again_is_said_to_be(place: Place) -> None:
     await runs.cancel(handle.run_id)
 
 
+async def test_an_answered_run_waits_for_what_it_held_before_it_paused(place: Place) -> None:
+    """Where it is executed, and by what it was parked for."""
+    outcomes = [await Reserved.run() for _ in range(2)]
+    async with working(place, park_after=0.05, snooze_delay=FAR) as worker, Lock("reserved"):
+        answer = await runs.resume(outcomes[0].run_id, payload="yes")
+        assert isinstance(answer, Dispatched)
+        await left(place, answer, worker)
+        explained = await runs.explain(answer.run_id)
+        await runs.cancel(answer.run_id)
+    assert kinds(explained) == [("lock", ""), ("parked", "")]
+    reason = of_kind(explained, "lock")
+    assert reason.text.startswith(f"waits for lock 'reserved', held by {default_owner()} for ")
+    assert near(reason.since)
+    await runs.cancel(outcomes[1].run_id)
+
+
 async def test_a_circle_of_runs_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     async def overlooked(*_: Any) -> None:
         """One that is seen is broken at once; some cannot be, such as those of rollbacks."""
@@ -350,6 +377,26 @@ async def test_a_retry_that_is_due_later(place: Place) -> None:
     assert near(reason.until, FAR)
 
 
+async def test_a_second_attempt_at_work_waits_for_nothing(place: Place) -> None:
+    """Its record still tells when it was due."""
+    behave["a"] = gate = Gate()
+
+    async def once_more(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise ValueError("no")
+        await gate(ctx)
+
+    behave["a"] = once_more
+    handle = await Again.spawn()
+    await gate.reached.wait()
+    await asyncio.sleep(0.002)
+    explained = await runs.explain(handle.run_id)
+    gate.open.set()
+    await handle.result(timeout=20)
+    assert kinds(explained) == [("executed", "")]
+    assert "executes it at 'a'" in explained.reasons[0].text
+
+
 async def test_a_timer(place: Place) -> None:
     outcome = await Timed.run()
     reason = of_kind(await runs.explain(outcome.run_id), "timer")
@@ -365,6 +412,8 @@ async def test_an_interrupt_with_its_deadline_and_what_did_not_fit(place: Place)
             await runs.resume(outcome.run_id, payload=7)
     explained = await runs.explain(outcome.run_id)
     assert kinds(explained) == [("interrupt", "ok")]
+    assert near(explained.deadline, 7200)
+    assert f"is paused, its deadline is {moment(explained.deadline or 0)}\n" in str(explained)
     reason = of_kind(explained, "interrupt")
     assert reason.text == "waits for an answer (runs.resume); 2 payloads did not fit"
     assert near(reason.since)

@@ -6,7 +6,21 @@ import asyncio
 
 import pytest
 
-from aioreactor import Context, Failure, MapResults, Reactor, RunNotFound, Success, map_each, result, runs, step, value
+from aioreactor import (
+    Context,
+    Failure,
+    MapResults,
+    Reactor,
+    RunNotFound,
+    Success,
+    interrupt,
+    map_each,
+    result,
+    runs,
+    step,
+    value,
+)
+from aioreactor.engine.events import ElementFinished, ProgressReported
 from aioreactor.progress import MapProgress, StepReport
 from aioreactor.runtime import Runtime
 from aioreactor.settings import Settings
@@ -147,3 +161,153 @@ async def test_a_fork_takes_over_the_results_of_a_fan_out(place: Place) -> None:
     assert [str(each) for each in outcome.trace.only("run", "settle")] == ["run:total"]
     assert outcome.results["each"].values() == [0, 1, 2, 4]
     assert (await runs.progress(handle.run_id)).done == 5
+
+
+class Large(Reactor[int], name="progress.Large"):
+    @step
+    async def load(self) -> list[str]:
+        return ["x" * 700] * 20
+
+    @map_each(over=result(load), fan_out=True)
+    async def each(self, text: str) -> int:
+        return len(text)
+
+    @step
+    async def total(self, each: MapResults[int]) -> int:
+        return sum(each.values())
+
+    returns = total
+
+
+class TooLarge(Reactor, name="progress.TooLarge"):
+    @step
+    async def load(self) -> list[str]:
+        return ["x" * 1500]
+
+    @map_each(over=result(load), fan_out=True)
+    async def each(self, text: str) -> int:
+        return len(text)
+
+
+async def test_a_list_that_is_dealt_may_be_larger_than_one_value_and_each_item_may_not(place: Place) -> None:
+    async with place.another(max_value_bytes=1024), working(place, max_value_bytes=1024):
+        outcome = await (await Large.enqueue()).result(timeout=20)
+        refused = await (await TooLarge.enqueue()).result(timeout=20)
+    assert outcome.unwrap() == 14_000
+    assert isinstance(refused, Failure)
+    assert (refused.step, refused.error_type) == ("each", "aioreactor.errors.PayloadTooLarge")
+
+
+async def test_what_a_map_that_fans_out_waits_for_is_explained(place: Place) -> None:
+    gates.update(each=Gate(), total=Gate())
+    gates["total"].open.set()
+    async with working(place, park_after=0.05):
+        handle = await Numbers.enqueue(count=6)
+        await gates["each"].reached.wait()
+        async with asyncio.timeout(20):
+            while (found := (await runs.explain(handle.run_id)).reasons)[0].text.count("4 of 6") == 0:
+                await asyncio.sleep(0.005)
+        assert [(each.kind, each.path) for each in found[:1]] == [("elements", "each")]
+        assert found[0].text == "waits for its elements, which are to settle: 4 of 6 have, 2 are under way"
+        gates["each"].open.set()
+        await handle.result(timeout=20)
+
+
+class Asks(Reactor[str], name="progress.Asks"):
+    number: int
+
+    ask = interrupt(str)
+
+    @step
+    async def tell(self, ask: str, ctx: Context) -> str:
+        await gates["tell"](ctx)
+        return ask
+
+    returns = tell
+
+
+class AsksMany(Reactor, name="progress.AsksMany"):
+    each = map_each(Asks, over=value([1, 2]), item="number", fan_out=True)
+
+
+async def waiting_elements(place: Place, run_id: str) -> list[str]:
+    async with asyncio.timeout(20):
+        while len(found := await runs.list(parent=run_id, status="paused")) < 2:
+            await asyncio.sleep(0.005)
+    return [each.run_id for each in found]
+
+
+async def test_elements_that_wait_go_with_their_run(place: Place) -> None:
+    async with working(place):
+        handle = await AsksMany.enqueue()
+        elements = await waiting_elements(place, handle.run_id)
+        async with asyncio.timeout(20):
+            while (await runs.find(handle.run_id)).waits_for == "":
+                await asyncio.sleep(0.005)
+        await runs.delete(handle.run_id)
+    for element in elements:
+        with pytest.raises(RunNotFound):
+            await runs.find(element)
+
+
+async def test_an_element_that_outlives_its_run_is_cancelled_and_goes(place: Place) -> None:
+    gates["tell"] = gate = Gate()
+    async with working(place):
+        handle = await AsksMany.enqueue()
+        elements = await waiting_elements(place, handle.run_id)
+        answer = asyncio.create_task(runs.resume(elements[0], "ask", "yes"))
+        await gate.reached.wait()
+        async with asyncio.timeout(20):
+            while (await runs.find(handle.run_id)).waits_for == "":
+                await asyncio.sleep(0.005)
+        await runs.delete(handle.run_id)
+        outcome = await answer
+        assert (outcome.status, str(outcome.trace[-1])) == ("cancelled", "cancel:tell")
+        async with asyncio.timeout(20):
+            while await place.do("EXISTS", place.store.space.run(elements[0])):
+                await asyncio.sleep(0.005)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.elements: list[tuple[str, str, int, str]] = []
+        self.progress: list[tuple[str, float, float | None]] = []
+
+    def on_element_finish(self, event: ElementFinished) -> None:
+        self.elements.append((event.run_id, event.path, event.index, event.outcome.status or "-"))
+
+    def on_progress(self, event: ProgressReported) -> None:
+        self.progress.append((event.path, event.done, event.total))
+
+
+class Steps(Reactor[int], name="progress.Steps"):
+    number: int
+
+    @step
+    async def first(self, number: int) -> int:
+        return number
+
+    @step
+    async def second(self, first: int) -> int:
+        return first + 1
+
+    returns = second
+
+
+class BothKinds(Reactor, name="progress.BothKinds"):
+    light = map_each(Steps, over=value([1]), item="number", fan_out=True)
+
+    @map_each(over=value([1, 2, 3]), fan_out=True, after=[light])
+    async def plain(self, number: int) -> int:
+        return number
+
+
+async def test_who_listens_to_the_run_is_told_of_each_element_once_and_how_far_the_map_is(place: Place) -> None:
+    listener = Listener()
+    async with working(place, middlewares=(listener,)):
+        handle = await BothKinds.enqueue()
+        assert (await handle.result(timeout=20)).ok
+    told = [(run_id == handle.run_id, path, index) for run_id, path, index, _ in listener.elements]
+    assert told[0] == (True, "light", 0)
+    assert sorted(told[1:]) == [(True, "plain", index) for index in range(3)]
+    assert listener.progress[-1] == ("plain", 3, 3)

@@ -58,3 +58,13 @@ local function fan_lease(fan, path, token, lease_ms)
     redis.call('HSET', fan, fan_field(path, 'tokens'), before == '' and token or before .. ' ' .. token)
   end
 end
+
+-- What comes after the end of its run goes when the run does.
+local function fan_expire(run, fan, out, busy)
+  local left_ms = redis.call('PTTL', run)
+  if left_ms > 0 then
+    for _, key in ipairs({ fan, out, busy }) do
+      redis.call('PEXPIRE', key, left_ms)
+    end
+  end
+end

@@ -9,6 +9,10 @@ local function fan_note(fan, out, path, index, kind, record, counts)
   if lower ~= 's' or kind ~= lower or record ~= '' then
     redis.call('HSET', out, path .. '\n' .. index, kind .. record)
   end
+  if kind == 'F' then
+    local before = redis.call('HGET', fan, path .. '\nowed') or ''
+    redis.call('HSET', fan, path .. '\nowed', before .. index .. ' ')
+  end
   if lower == 'h' then
     redis.call('HSETNX', fan, path .. '\nhalt', index)
     redis.call('HSETNX', fan, path .. '\ndoomed', 'halted')
@@ -27,10 +31,14 @@ local function fan_add(fan, path, counts)
   end
 end
 
+local function fan_forget_chunk(fan, path, chunk)
+  redis.call('HDEL', fan, path .. '\ni:' .. chunk, path .. '\nn:' .. chunk)
+end
+
 -- A chunk of items goes when all its elements have settled.
 local function fan_forget_item(fan, path, size, index)
   local chunk = math.floor(tonumber(index) / size)
   if redis.call('HINCRBY', fan, path .. '\nn:' .. chunk, 1) >= size then
-    redis.call('HDEL', fan, path .. '\ni:' .. chunk, path .. '\nn:' .. chunk)
+    fan_forget_chunk(fan, path, chunk)
   end
 end

@@ -31,13 +31,8 @@ local function fan_deal(fan, busy, path, token, wanted)
     given = given + fresh
     redis.call('HSET', fan, path .. '\ngiven', given)
   end
-  local pairs_of = {}
   for _, index in ipairs(dealt) do
-    pairs_of[#pairs_of + 1] = path .. '\n' .. index
-    pairs_of[#pairs_of + 1] = token
-  end
-  if #pairs_of > 0 then
-    redis.call('HSET', busy, unpack(pairs_of))
+    redis.call('HSET', busy, path .. '\n' .. index, token)
   end
   local is_low = not doomed and row[7] ~= '1' and fed - given < window and row[8] ~= '1'
   if is_low then
