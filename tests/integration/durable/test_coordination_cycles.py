@@ -196,7 +196,7 @@ async def test_an_element_waits_inside_of_what_its_map_is_in(place: Place, mappe
     """The run of the map holds ``a`` until its elements have ended, and one of these waits for ``b``."""
     holds_a, holds_b = Gate(), Gate()
     behave.update(a=holds_a, c=holds_b)
-    async with working(place, park_after=0.05, snooze_delay=600), asyncio.timeout(20):
+    async with working(place, park_after=60, snooze_delay=600), asyncio.timeout(20):
         right, handle = await Right.enqueue(), await mapped.enqueue(keys=["b"])
         await holds_a.reached.wait()
         await holds_b.reached.wait()
