@@ -18,7 +18,7 @@ from tests.faults import reactors
 from tests.faults.kit import DEEP, KILLED, RANDOM, SEED, Field, Worker, Zygote
 from tests.integration.coordination.kit import leftovers
 
-LONG, CHAINS, CHAIN, DEATHS = (1000, 20, 50, 12) if DEEP else (24, 1, 6, 1)
+LONG, CHAINS, CHAIN, DEATHS = (1000, 10, 30, 8) if DEEP else (24, 1, 6, 1)
 """Positions of one loose line; strict ones, and positions in each; deaths of workers."""
 
 Rows = list[dict[str, Any]]
@@ -37,7 +37,7 @@ class Crew:
         self.deaths = 0
 
     def _start(self, zygote: Zygote) -> Worker:
-        return self.field.worker(zygote, snooze_delay=1.5, snooze_max=10_000, park_after=0.05, concurrency=40)
+        return self.field.worker(zygote, snooze_delay=5 if DEEP else 1.5, snooze_max=10_000, park_after=0.05, concurrency=40)
 
     async def one_dies(self) -> None:
         number = RANDOM.randrange(len(self.workers))
@@ -84,7 +84,7 @@ async def test_positions_are_executed_in_order_whatever_dies(ward: Field, zygote
     everybody = [run_id for some in ids.values() for run_id in some]
     crew = Crew(ward, [zygote, *clinic])
     try:
-        ending = asyncio.create_task(ward.ended(everybody, 400 if DEEP else 60))
+        ending = asyncio.create_task(ward.ended(everybody, 600 if DEEP else 60))
         for death in range(DEATHS):
             await ward.ring(RANDOM.sample(everybody, len(everybody) // 3))
             while not ending.done() and await ward.do("LLEN", ward.ledger.key) < 2 * LONG * (death + 1) // (DEATHS + 1):
