@@ -46,9 +46,11 @@ async def _deliver_next(client: StoreClient, claim: Claim, moved: Moved) -> None
     try:
         reply = await client.run(write.script, write.keys, args, replicate=True)
     except ReplyError as error:
+        claim.require_open()
         claim.outbox.popleft()
         write.error = error
         return
+    claim.require_open()  # the keeper of the lease may have lost it meanwhile, and all writes with it
     if reply.word == "LOST":
         raise claim.lose(reply.values[0])
     claim.outbox.popleft()

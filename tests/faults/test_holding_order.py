@@ -18,8 +18,10 @@ from tests.faults import reactors
 from tests.faults.kit import DEEP, KILLED, RANDOM, SEED, Field, Worker, Zygote
 from tests.integration.coordination.kit import leftovers
 
-LONG, CHAINS, CHAIN, DEATHS = (1000, 20, 50, 12) if DEEP else (24, 1, 6, 1)
+LONG, CHAINS, CHAIN, DEATHS = (1000, 10, 30, 8) if DEEP else (24, 1, 6, 1)
 """Positions of one loose line; strict ones, and positions in each; deaths of workers."""
+CHUNK = 50
+"""So many positions are handed out at a time; up to twice as many stand in the loose line."""
 
 Rows = list[dict[str, Any]]
 
@@ -74,33 +76,63 @@ def in_order(lines: list[str], deaths: int) -> list[int]:
     return [n for n, _ in found]
 
 
+class Lines:
+    """A loose line, to which positions are added as others are done, and strict ones that begin meanwhile."""
+
+    def __init__(self, field: Field) -> None:
+        self.field = field
+        self.loose = rows("loose", LONG, set(RANDOM.sample(range(LONG), LONG // 10)))
+        self.breaks = {f"strict{each}": RANDOM.randrange(CHAIN) for each in range(CHAINS)}
+        self.ids: dict[str, list[str]] = {"loose": []}
+
+    @property
+    def everybody(self) -> list[str]:
+        return [run_id for some in self.ids.values() for run_id in some]
+
+    async def until(self, number: int) -> None:
+        """So many bodies of the loose line have begun."""
+        while len(set(await self.field.ledger.lines("loose"))) < number:
+            await asyncio.sleep(0.05)
+
+    async def fill(self) -> None:
+        chains = iter(self.breaks.items())
+        for first in range(0, LONG, CHUNK):
+            await self.until(first - CHUNK)
+            self.ids["loose"] += await started(self.field, "Following", self.loose[first : first + CHUNK])
+            for key, at in itertools.islice(chains, -(-CHAINS * CHUNK // LONG)):
+                self.ids[key] = await started(self.field, "FollowingStrictly", rows(key, CHAIN, {at}))
+
+    async def check(self, deaths: int) -> None:
+        found = await self.field.ended(self.everybody, 60)
+        assert in_order(await self.field.ledger.lines("loose"), deaths) == list(range(LONG)), f"seed {SEED}"
+        ends = [type(found[run_id].outcome) for run_id in self.ids["loose"]]
+        assert ends == [Failure if row["fails"] else Success for row in self.loose], f"seed {SEED}"
+        assert len(self.ids) == 1 + CHAINS
+        for key, at in self.breaks.items():
+            assert in_order(await self.field.ledger.lines(key), deaths) == list(range(at + 1)), f"seed {SEED}"
+            ends = [type(found[run_id].outcome) for run_id in self.ids[key]]
+            assert ends == [Success] * at + [Failure] + [Halt] * (CHAIN - at - 1), f"seed {SEED}"
+        assert {await OrderedLock.peek(key) for key in self.ids} == {None}
+        assert await leftovers(self.field.do, self.field.prefix) == []
+
+
 async def test_positions_are_executed_in_order_whatever_dies(ward: Field, zygote: Zygote, clinic: list[Zygote]) -> None:
     ward.base["default_queue"] = ward.queue()
-    loose = rows("loose", LONG, set(RANDOM.sample(range(LONG), LONG // 10)))
-    breaks = {f"strict{each}": RANDOM.randrange(CHAIN) for each in range(CHAINS)}
-    ids = {"loose": await started(ward, "Following", loose)}
-    for key, at in breaks.items():
-        ids[key] = await started(ward, "FollowingStrictly", rows(key, CHAIN, {at}))
-    everybody = [run_id for some in ids.values() for run_id in some]
+    lines = Lines(ward)
     crew = Crew(ward, [zygote, *clinic])
+    filling = asyncio.create_task(lines.fill())
     try:
-        ending = asyncio.create_task(ward.ended(everybody, 400 if DEEP else 60))
-        for death in range(DEATHS):
-            await ward.ring(RANDOM.sample(everybody, len(everybody) // 3))
-            while not ending.done() and await ward.do("LLEN", ward.ledger.key) < 2 * LONG * (death + 1) // (DEATHS + 1):
-                await asyncio.sleep(0.01)
-            await crew.one_dies()
-        found = await ending
+        async with asyncio.timeout(600 if DEEP else 60):
+            for death in range(DEATHS):
+                await lines.until(LONG * (death + 1) // (DEATHS + 1))
+                await ward.ring(RANDOM.sample(lines.everybody, len(lines.everybody) // 3))  # delivered once more
+                await crew.one_dies()
+            await filling
+            await lines.until(LONG)
+            await ward.ended(lines.everybody, 60)
     except BaseException:
+        filling.cancel()
         await crew.kill()
         raise
     await crew.end()
-    assert in_order(await ward.ledger.lines("loose"), crew.deaths) == list(range(LONG)), f"seed {SEED}"
-    ends = [type(found[run_id].outcome) for run_id in ids["loose"]]
-    assert ends == [Failure if row["fails"] else Success for row in loose], f"seed {SEED}"
-    for key, at in breaks.items():
-        assert in_order(await ward.ledger.lines(key), crew.deaths) == list(range(at + 1)), f"seed {SEED}"
-        ends = [type(found[run_id].outcome) for run_id in ids[key]]
-        assert ends == [Success] * at + [Failure] + [Halt] * (CHAIN - at - 1), f"seed {SEED}"
-    assert {await OrderedLock.peek(key) for key in ids} == {None}
-    assert await leftovers(ward.do, ward.prefix) == []
+    await lines.check(crew.deaths)

@@ -27,6 +27,7 @@ from aioreactor import (
     sweep,
     value,
 )
+from aioreactor.store.calls import Call
 from tests.integration.durable.kit import Gate, Place, behave, every_turn, ledger, noted, raises
 
 
@@ -494,3 +495,35 @@ async def test_success_is_told_like_the_first_time(place: Place) -> None:
     assert isinstance(outcome, Success)
     assert isinstance(again, Success)
     assert (again.value, again.run_id, str(again.trace)) == (outcome.value, "x", str(outcome.trace))
+
+
+class LostMeanwhile:
+    """The keeper of the lease is told that the run is lost, just before the answer to a write comes in."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.runtime: Any = None
+
+    def before_send(self, call: Call) -> None:
+        """Not yet."""
+
+    def after_reply(self, call: Call, reply: Any) -> None:
+        if call.name == self.name:
+            self.runtime.durable._executing_here["x"].journal.claim.lose(b"token")
+
+
+@pytest.mark.parametrize("name", ["run_save", "run_close"])
+async def test_a_run_that_is_lost_while_a_write_is_under_way_is_left(
+    place: Place, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = LostMeanwhile(name)
+    hook.runtime = place.another(hook)
+    async with hook.runtime:
+        with pytest.raises(OwnershipLost):
+            await Chain.with_options(run_id="x").run()
+    assert {getattr(record, "event", "") for record in caplog.records} == {"ownership_lost"}
+    if name == "run_save":
+        assert ledger == ["do:a"]
+        await place.lapse("x")
+        assert await place.sweep_elsewhere() == ["x"]
+    assert ledger == ["do:a", "do:b", "do:c"]
