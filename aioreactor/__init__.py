@@ -1,16 +1,18 @@
 """aioreactor: an asyncio-native workflow engine for business transactions that span several systems."""
 
 import importlib as _importlib
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from aioreactor import runtime as _runtime
-from aioreactor.definition.composite import after, async_reactor, before, compose, interrupt, map_each, timer
+from aioreactor.definition.composite import after, async_reactor, before, compose, map_each
 from aioreactor.definition.markers import Default, Page, Resource, Value
 from aioreactor.definition.policies import FanOut, Retry
 from aioreactor.definition.ports import seams as _seams
 from aioreactor.definition.primitives import Lock, OrderedLock, Period, RateLimit, Semaphore
 from aioreactor.definition.reactor import Reactor
 from aioreactor.definition.steps import Step, async_step, step
+from aioreactor.definition.waits import interrupt, timer
 from aioreactor.definition.wiring import from_input, result, value
 from aioreactor.engine.context import Context
 from aioreactor.engine.hooks import Middleware
@@ -28,7 +30,6 @@ from aioreactor.errors import (
     InterruptTimeout,
     LeaseLost,
     LockUnavailable,
-    NotAvailable,
     NotResumable,
     NoValue,
     OutOfTurn,
@@ -39,6 +40,7 @@ from aioreactor.errors import (
     RateLimited,
     ReactorFailed,
     RecoveriesExhausted,
+    ResultsNotLoaded,
     RunNotFound,
     SemaphoreUnavailable,
     SerializationError,
@@ -55,6 +57,7 @@ from aioreactor.handles import RunHandle
 from aioreactor.map_results import MapResults
 from aioreactor.plan.compile import compile_plan as _compile_plan
 from aioreactor.plan.model import Plan
+from aioreactor.progress import MapProgress, Progress, StepReport
 from aioreactor.redaction import Redact
 from aioreactor.results import (
     Dispatched,
@@ -72,6 +75,9 @@ from aioreactor.runtime import Runtime, configure, current_runtime, lifespan
 from aioreactor.settings import Settings
 from aioreactor.trace import Trace, TraceEntry
 
+if TYPE_CHECKING:
+    from aioreactor.jobs.schedules import schedule
+
 _seams.compile = _compile_plan
 _seams.launcher = _runtime.current_runtime
 
@@ -88,6 +94,10 @@ def __getattr__(name: str) -> _Any:
         from aioreactor import workers
 
         return getattr(workers, name)
+    if name == "schedule":
+        from aioreactor.jobs import schedules
+
+        return schedules.schedule
     raise AttributeError(f"module 'aioreactor' has no attribute {name!r}")
 
 
@@ -112,10 +122,10 @@ __all__ = [
     "Location",
     "Lock",
     "LockUnavailable",
+    "MapProgress",
     "MapResults",
     "Middleware",
     "NoValue",
-    "NotAvailable",
     "NotResumable",
     "OpenInterrupt",
     "OrderedLock",
@@ -129,6 +139,7 @@ __all__ = [
     "Period",
     "Plan",
     "PlanChanged",
+    "Progress",
     "RateLimit",
     "RateLimited",
     "Reactor",
@@ -136,6 +147,7 @@ __all__ = [
     "RecoveriesExhausted",
     "Redact",
     "Resource",
+    "ResultsNotLoaded",
     "Retry",
     "RollbackFailure",
     "RunHandle",
@@ -150,6 +162,7 @@ __all__ = [
     "Step",
     "StepCancelled",
     "StepError",
+    "StepReport",
     "StepTimeout",
     "StoreRequired",
     "Success",
@@ -174,6 +187,7 @@ __all__ = [
     "map_each",
     "result",
     "runs",
+    "schedule",
     "skip",
     "step",
     "succeed",

@@ -162,10 +162,12 @@ class NoValue(ReactorFailed):
 class ContentionError(AioreactorError):
     """Somebody else holds what is needed. Raised by a primitive after ``wait``; retry later or wait longer.
 
-    ``retry_after`` (seconds) says when it is worth another try, where that is known.
+    ``retry_after`` (seconds) says when it is worth another try, where that is known. ``cycle`` says that no wait would
+    have helped: runs that hold what the others wait for, one line for each of them; otherwise it is empty.
     """
 
     retry_after: float | None = None
+    cycle: tuple[str, ...] = ()
 
     def __init__(self, key: str, text: str) -> None:
         self.key = key
@@ -254,20 +256,6 @@ class StoreRequired(AioreactorError):
         )
 
 
-class NotAvailable(StoreRequired):
-    """A store is configured, but this release cannot do what was asked for yet. Raised before anything has run."""
-
-    def __init__(self, what: str, reasons: Sequence[str] = ()) -> None:
-        self.what = what
-        self.reasons = tuple(reasons)
-        because = f" ({'; '.join(self.reasons)})" if self.reasons else ""
-        AioreactorError.__init__(
-            self,
-            f"{what}{because} is not available yet: this release executes a run whole, here or in a "
-            "worker, and keeps it in the store; maps that fan out are still to come",
-        )
-
-
 class RunNotFound(AioreactorError):
     """No run of that id is known: it never existed, was deleted, or its ``retention`` is over."""
 
@@ -313,6 +301,19 @@ class UnitTimeout(AioreactorError):
         self.unit = unit
         self.waited = waited
         super().__init__(f"unit {unit!r} had no outcome after {waited:g} s")
+
+
+class ResultsNotLoaded(AioreactorError):
+    """The results of a map that fanned out are too many to be in memory; read them with ``async for``."""
+
+    retryable = False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(
+            f"these are the results of {count} elements, which are in the store: read them with "
+            "`async for value in results`, or load all of them with `await results.load()`"
+        )
 
 
 class PlanChanged(AioreactorError):

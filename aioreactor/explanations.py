@@ -10,8 +10,8 @@ from aioreactor.trace import Status
 
 ReasonKind: TypeAlias = Literal[
     "ended", "aborted", "executed", "lost", "worker", "no_worker", "parked", "start", "rolling_back",
-    "retry", "timer", "interrupt", "decision", "unit", "lock", "semaphore", "rate_limit", "ordered_lock", "cycle",
-    "request", "plan", "unknown_reactor", "unreadable",
+    "retry", "timer", "interrupt", "decision", "unit", "elements", "lock", "semaphore", "rate_limit", "ordered_lock",
+    "cycle", "request", "plan", "unknown_reactor", "unreadable",
 ]  # fmt: skip
 SHOWN = 20
 """So many reasons stand on one screen."""

@@ -8,7 +8,9 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioreactor.engine.ending import cancelled_outcome
+from aioreactor.engine.progress import progress_of
 from aioreactor.errors import NotResumable, RunNotFound, StepCancelled
+from aioreactor.progress import Progress
 from aioreactor.results import Dispatched, Failure, Outcome, Paused
 from aioreactor.trace import RunRecord, Status, Trace, TraceEntry
 
@@ -131,6 +133,20 @@ class RunHandle(Generic[T]):
             if is_over:
                 return
             await asyncio.sleep(EVERY)
+
+    async def progress(self) -> Progress:
+        """How far the run is: its steps, the elements of its maps, and what its bodies say of themselves.
+
+        Raises:
+            RunNotFound: it was deleted, or has not begun.
+            UnknownReactor, SerializationError: it cannot be read here.
+
+        Cancellation: nothing happens.
+        """
+        if self._durable is not None:
+            return await self._durable.progress(self.run_id)
+        assert self._execution is not None
+        return progress_of(self._execution.state, await self.status(), {})
 
     async def _exists(self) -> bool:
         assert self._durable is not None

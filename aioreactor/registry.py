@@ -52,9 +52,11 @@ def find_plan(name: str, version: str = "") -> Plan:
     if not step:
         return plan
     for node in plan.nodes:
-        if step in (node.name, *node.node.aliases) and node.unit is not None and node.unit.unit_of:
-            return node.unit
-    raise UnknownReactor(name, f"{reactor} has no async_step {step!r} now; give it the old name in aliases=")
+        found = node.unit if node.unit is not None else node.fan
+        if step in (node.name, *node.node.aliases) and found is not None and (found.unit_of or node.fan is not None):
+            return found
+    text = f"{reactor} has no async_step, and no map that fans out, {step!r} now; give it the old name in aliases="
+    raise UnknownReactor(name, text)
 
 
 def _imported(name: str, version: str) -> type[Reactor[Any]] | None:

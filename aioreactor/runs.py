@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
     from aioreactor.explanations import Explanation
     from aioreactor.handles import RunHandle
+    from aioreactor.progress import Progress
     from aioreactor.results import Outcome
     from aioreactor.snapshots import RunSnapshot
 
-_HAS = "find, list, delete, undo, resume, cancel, retry, fork, decide, explain, events"
+_HAS = "find, list, delete, undo, resume, cancel, retry, fork, decide, explain, events, progress"
 
 
 class Runs:
@@ -105,6 +106,20 @@ class Runs:
         durable = self._stored("delete")
         await self._check(durable, run_id)
         await durable.delete(run_id)
+
+    async def progress(self, run_id: str) -> Progress:
+        """How far a run is: its steps, the elements of its maps, and what its bodies say of themselves.
+
+        Raises:
+            RunNotFound: there is no such run, or it is of another reactor.
+            UnknownReactor, SerializationError: it cannot be read here.
+            StoreRequired: no store is configured.
+
+        Cancellation: nothing happens.
+        """
+        durable = self._stored("progress")
+        await self._check(durable, run_id)
+        return await durable.progress(run_id)
 
     async def undo(self, run_id: str) -> Outcome[Any]:
         """Roll back, here, what still stands of a run that has ended or is paused; it ends ``cancelled``.

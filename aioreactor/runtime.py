@@ -6,26 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
-from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, get_origin
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Self
 
-from anyio import CapacityLimiter
-
-from aioreactor.definition.annotations import strip
+from aioreactor.connections import Connections
 from aioreactor.definition.policies import Durability
 from aioreactor.definition.primitives import Primitive
 from aioreactor.definition.reactor import Reactor
 from aioreactor.definition.steps import Step
 from aioreactor.engine import once, reporting
 from aioreactor.engine.arguments import view_of
-from aioreactor.engine.ports import Environment
 from aioreactor.engine.scheduler import Execution
-from aioreactor.errors import DefinitionError, InputValidationError, NotAvailable, SerializationError, StoreRequired
+from aioreactor.errors import InputValidationError, SerializationError, StoreRequired
 from aioreactor.handles import RunHandle
 from aioreactor.plan.model import Plan
-from aioreactor.plan.units import units_in
+from aioreactor.plan.units import fans_in, units_in
 from aioreactor.results import Dispatched, Outcome
 from aioreactor.runs import Runs
 from aioreactor.settings import Settings
@@ -40,49 +35,16 @@ from aioreactor.starting import (
 from aioreactor.trace import RunRecord
 
 
-class Runtime:
+class Runtime(Connections):
     """One set of settings at work. ``async with Runtime(Settings(…)):`` makes it the current one inside.
 
     Tasks started by ``spawn`` belong to it and are cancelled (and rolled back) when it closes.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings if settings is not None else Settings.from_environment()
+        super().__init__(settings if settings is not None else Settings.from_environment())
         self._spawned: set[asyncio.Task[Outcome[Any]]] = set()
-        self._limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, CapacityLimiter] = WeakKeyDictionary()
         self._token: Token[Runtime | None] | None = None
-        self._environment = self._make_environment()
-        self._durable: DurableRuns | None = None
-        self._queue_client: StoreClient | None = None
-        self._coordinator: Coordinator | None = None
-        self._keeper: Gatekeeper | None = None
-        self.worker_context: Mapping[Any, Any] = {}
-        """Inside a worker: what its start-up hook put into arq's ``ctx``; its entries are resources, too."""
-
-    @property
-    def durable(self) -> DurableRuns | None:
-        """The stored runs of this runtime; None without a store."""
-        if self._durable is None and self.settings.redis_url is not None:
-            from aioreactor.durable import DurableRuns
-
-            self._durable = DurableRuns(self.settings, self._environment, self.queue)
-        return self._durable
-
-    def _make_environment(self) -> Environment:
-        given = {
-            option.name: getattr(self.settings, option.name)
-            for option in fields(Environment)
-            if option.name not in {"resource", "limiter", "journal", "coordinator"}
-        }
-        return Environment(resource=self.resource, limiter=self._limiter, coordinator=self._gatekeeper, **given)
-
-    def _limiter(self) -> CapacityLimiter | None:
-        if self.settings.max_threads is None:
-            return None
-        loop = asyncio.get_running_loop()
-        if loop not in self._limiters:
-            self._limiters[loop] = CapacityLimiter(self.settings.max_threads)
-        return self._limiters[loop]
 
     async def __aenter__(self) -> Self:
         self._token = _current.set(self)
@@ -107,61 +69,11 @@ class Runtime:
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
-        coordinator, self._coordinator = self._coordinator, None
-        self._keeper = None
-        if coordinator is not None:
-            await coordinator.aclose()
-        durable, self._durable = self._durable, None
-        queue_client, self._queue_client = self._queue_client, None
-        if queue_client is not None:
-            await queue_client.aclose()
-        if durable is not None:
-            await durable.aclose()
-
-    # ------------------------------------------------------------------ resources
-
-    def resource(self, name: str, annotation: Any) -> Any:
-        """A resource by name, else by type.
-
-        Raises:
-            DefinitionError: there is none.
-        """
-        found = self._find_resource(name, annotation)
-        if found is _MISSING:
-            wanted = getattr(strip(annotation), "__name__", strip(annotation))
-            raise DefinitionError(
-                "resources",
-                [f"{name!r} ({wanted}) is not configured; aioreactor.configure(resources={{{name!r}: …}})"],
-            )
-        return found
-
-    def _find_resource(self, name: str, annotation: Any) -> Any:
-        given = {**self.worker_context, **self.settings.resources}
-        if name in given:
-            return given[name]
-        kind = strip(annotation)
-        kind = get_origin(kind) or kind
-        if kind in given:
-            return given[kind]
-        if isinstance(kind, type) and kind is not object:
-            for item in given.values():
-                if isinstance(item, kind) and not getattr(kind, "_is_protocol", False):
-                    return item
-        outer = self._outer()
-        return outer._find_resource(name, annotation) if outer is not None else _MISSING
+        await self._close_connections()
 
     def _outer(self) -> Runtime | None:
         default = _default.get("runtime")
         return default if default is not self else None
-
-    def _check_resources(self, plan: Plan) -> None:
-        missing = {
-            name: f"{where}: resource {name!r} is not configured; aioreactor.configure(resources={{{name!r}: …}})"
-            for where, name, annotation in reversed(plan.resource_needs)
-            if self._find_resource(name, annotation) is _MISSING
-        }
-        if missing:
-            raise DefinitionError(plan.reactor.__qualname__, list(missing.values())[::-1])
 
     # ------------------------------------------------------------------ starting
 
@@ -183,13 +95,14 @@ class Runtime:
             self._check_resources(plan)
             if plan.store_reasons:
                 check_rate_limits(plan, self.settings.rate_limits)
-        for unit in units_in(plan):
-            assert unit.unit is not None
-            check_importable(unit.unit)
+        for unit in (*units_in(plan), *fans_in(plan)):
+            sent = unit.unit if unit.unit is not None else unit.fan
+            assert sent is not None
+            check_importable(sent)
         return plan
 
     def _check_store(self, plan: Plan, options: Mapping[str, Any], *, dispatched: bool) -> None:
-        reasons = list(plan.store_reasons if self.settings.redis_url is None else plan.later_reasons)
+        reasons = list(plan.store_reasons) if self.settings.redis_url is None else []
         if self.settings.redis_url is None and self.settings.on_cancel == "detach" and plan.options.on_cancel is None:
             reasons.append('on_cancel="detach" is set')
         durability = self._durability(plan, options)
@@ -202,10 +115,11 @@ class Runtime:
             return
         if durability == "none":
             reasons += [f'{text}, and durability="none" keeps nothing' for text in plan.record_reasons]
-        if not dispatched:
-            reasons += [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
         if reasons:
-            raise NotAvailable(what, reasons)
+            raise StoreRequired(what, reasons)
+        early = [f"{name}= is for enqueue()" for name in _WORKER_OPTIONS if options.get(name) is not None]
+        if early and not dispatched:
+            raise ValueError(f"{what} at once, and {' and '.join(early)}")
 
     def _durability(self, plan: Plan, options: Mapping[str, Any]) -> Durability | None:
         found: Durability | None = options.get("durability") or plan.options.durability or self.settings.durability
@@ -334,25 +248,6 @@ class Runtime:
             return None
         return await self.durable.ring(run_id, options.get("queue") or plan.options.queue or "", due_ms)
 
-    def queue(self, name: str | None = None) -> JobQueue:
-        """The job queue of this name, or the default one."""
-        from aioreactor.jobs.queue import JobQueue
-
-        name = name or self.settings.queue
-        client = self._client_of_queues()
-        return JobQueue(client) if name is None else JobQueue(client, name)
-
-    def _client_of_queues(self) -> StoreClient:
-        assert self.durable is not None
-        url = self.settings.queue_url
-        if url is None or url == self.settings.redis_url:
-            return self.durable.client
-        if self._queue_client is None:
-            from aioreactor.store.client import StoreClient
-
-            self._queue_client = StoreClient(url, retry_for=self.settings.store_retry_for)
-        return self._queue_client
-
     async def once(self, step: type[Step[Any]], given: Mapping[str, Any]) -> Any:
         """One attempt of a step class; see `Step.once`."""
         return await once.run_once(self._environment, step, given)
@@ -367,46 +262,15 @@ class Runtime:
             raise StoreRequired(f"{type(primitive).__name__}({primitive.key!r})")
         return self.coordinator().enter(primitive)
 
-    def coordinator(self) -> Coordinator:
-        """What takes and shows coordination primitives.
-
-        Raises:
-            StoreRequired: there is no store.
-        """
-        if self._coordinator is None:
-            if self.durable is None:
-                raise StoreRequired("coordination")
-            from aioreactor.coordination.coordinator import Coordinator
-
-            settings, durable = self.settings, self.durable
-            self._coordinator = Coordinator(
-                durable.client, durable.store.pushes, prefix=settings.key_prefix, rate_limits=settings.rate_limits
-            )
-        return self._coordinator
-
-    def _gatekeeper(self) -> Gatekeeper | None:
-        """The coordinator of runs; None without a store."""
-        if self._keeper is None and self.settings.redis_url is not None:
-            from aioreactor.durable.gatekeeper import Gatekeeper
-
-            self._keeper = Gatekeeper(self.coordinator())
-        return self._keeper
-
     def runs(self, reactor: type[Reactor[Any]] | None) -> Runs:
         """Access to stored runs, of one reactor or of all."""
         return Runs(reactor)
 
 
-_MISSING: Any = object()
 _WORKER_OPTIONS = ("delay", "at")
 _STORED_OPTIONS = (*_WORKER_OPTIONS, "queue", "idempotency_key", "tags", "on_conflict")
 if TYPE_CHECKING:
     from aioreactor.coordination.alone import Entered
-    from aioreactor.coordination.coordinator import Coordinator
-    from aioreactor.durable import DurableRuns
-    from aioreactor.durable.gatekeeper import Gatekeeper
-    from aioreactor.jobs.queue import JobQueue
-    from aioreactor.store.client import StoreClient
 
 _current: ContextVar[Runtime | None] = ContextVar("aioreactor_runtime", default=None)
 _default: dict[str, Runtime] = {}

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aioreactor.engine.fanning import bind, fan_runs
+from aioreactor.engine.fans import Fans
 from aioreactor.engine.ports import Environment
 from aioreactor.engine.recovery import fill_values
 from aioreactor.engine.reporting import shown_inputs, text_of
 from aioreactor.engine.scheduler import Execution
-from aioreactor.engine.scope import NodeStatus
+from aioreactor.engine.scope import FanRun, NodeStatus
 from aioreactor.engine.snapshot import Image, Restorer
+from aioreactor.engine.state import RunState
 from aioreactor.errors import SerializationError
+from aioreactor.map_results import FanResults
 from aioreactor.plan.model import Plan
 from aioreactor.plan.paths import present_path, present_records
 from aioreactor.results import Halt, OpenInterrupt, Outcome, Paused, Success
@@ -102,6 +106,23 @@ class StoredReader:
         self._execution = Execution(environment, plan, record.row.run_id)
         Restorer(self._execution.state, self.images, codec, failing=True).restore()
         fill_values(self._execution, self._execution.state.root)
+
+    def bind(self, fans: Fans | None) -> list[FanResults[Any]]:
+        """Give the results of maps that fanned out a way to the store; gives them."""
+        if fans is None:
+            return []
+        self._execution.fans = fans
+        self._execution.state.root.inputs = self.codec.inputs_back(self.plan, self.record.row.inputs)
+        return bind(self._execution)
+
+    @property
+    def state(self) -> RunState:
+        """What it is restored to."""
+        return self._execution.state
+
+    def fan_runs(self) -> list[FanRun]:
+        """The maps that fanned out and have begun."""
+        return fan_runs(self._execution)
 
     def results(self) -> dict[str, Any]:
         """Values by step name."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks import background, behind, composition, dag, durable, imports, memory, scale
+from benchmarks import background, behind, composition, dag, durable, fan_out, imports, memory, scale
 from benchmarks.harness import Effort, Row, as_json, machine, table
 
 Group: TypeAlias = Callable[[Effort], Coroutine[Any, Any, list[Row]]]
@@ -30,6 +30,9 @@ GROUPS: dict[str, Group] = {
     "enqueue": background.enqueue,
     "background": background.background,
     "latency": background.latency,
+    "fan-out": fan_out.fan_out,
+    "fan-back": fan_out.fan_back,
+    "fan-flat": fan_out.fan_flat,
     "behind": behind.behind,
 }
 """In the order they are measured."""

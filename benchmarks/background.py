@@ -95,7 +95,7 @@ def _piped(redis: Any, everything: list[tuple[str, bytes, Any]]) -> Sample:
 async def background(effort: Effort) -> list[Row]:
     """Runs per second, against jobs per second."""
     runs, jobs = effort.of(2_000, 200), effort.of(400, 50)
-    async with a_runtime() as runtime, _worker(runtime, *OURS), _worker(runtime, *ARQ):
+    async with a_runtime() as runtime, worker(runtime, *OURS), worker(runtime, *ARQ):
         pool = await create_pool(redis_settings(_url(runtime)), default_queue_name=QUEUE)
 
         async def ours() -> None:
@@ -121,7 +121,7 @@ def _with_rates(row: Row) -> Row:
 async def latency(effort: Effort) -> list[Row]:
     """How long an idle worker takes to begin."""
     found = Rounds()
-    async with a_runtime() as runtime, _worker(runtime, *OURS):
+    async with a_runtime() as runtime, worker(runtime, *OURS):
         redis = await redis_of(runtime)
         async with redis.pubsub(ignore_subscribe_messages=True) as channel:
             await channel.subscribe("bench")
@@ -164,7 +164,7 @@ def _url(runtime: Runtime) -> str:
 
 
 @asynccontextmanager
-async def _worker(runtime: Runtime, module: str, *words: str) -> AsyncIterator[None]:
+async def worker(runtime: Runtime, module: str, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """A worker's process, until the block ends.
 
     Cancellation: it is killed.
@@ -175,7 +175,7 @@ async def _worker(runtime: Runtime, module: str, *words: str) -> AsyncIterator[N
         sys.executable, "-m", module, *words, env=environment, stdout=quiet, stderr=quiet
     )
     try:
-        yield
+        yield process
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(30):
             await process.wait()

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-from aioreactor import NotAvailable, Runtime
+from aioreactor import Runtime
 from aioreactor.store.claim import Claim
 from aioreactor.store.records import Changes, Created, NewRun
 from benchmarks import shapes
@@ -150,11 +149,7 @@ async def batched(effort: Effort) -> list[Row]:
         chain = shapes.chain(LENGTH)
         written = await checkpoints_of(runtime, partial(chain.run, start=0))
         run = partial(chain.with_options(durability="batched").run, start=0)
-        try:
-            await run()
-        except NotAvailable as missing:
-            print(f"batched is skipped: {missing}", file=sys.stderr, flush=True)
-            return []
+        await run()
         beside = await redis_of(runtime)
         rounds = await interleaved(repeated(run, times), repeated(_piped(beside, written), times), effort.rounds)
         await beside.aclose()

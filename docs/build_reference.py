@@ -29,7 +29,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "Outcome", "Success", "Failure", "Halt", "Skipped", "Dispatched", "Paused", "OpenInterrupt", "RollbackFailure",
         "Location", "Trace", "TraceEntry",
     ),
-    "Running": ("Runtime", "Settings", "configure", "current_runtime", "lifespan", "RunHandle", "runs", "RunPage", "sweep", "Value"),
+    "Running": (
+        "Runtime", "Settings", "configure", "current_runtime", "lifespan", "RunHandle", "runs", "RunPage", "sweep", "Value",
+        "schedule", "Progress", "MapProgress", "StepReport",
+    ),
     "Observing": ("Middleware",),
     "Coordination": ("Lock", "Semaphore", "RateLimit", "Period", "OrderedLock"),
 }  # fmt: skip

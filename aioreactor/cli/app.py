@@ -8,6 +8,7 @@ import aioreactor
 from aioreactor.cli.check import check
 from aioreactor.cli.demo.command import demo
 from aioreactor.cli.graph import graph
+from aioreactor.cli.locks import locks
 from aioreactor.cli.output import EXIT_CODES
 from aioreactor.cli.sweep import sweep
 from aioreactor.cli.worker import worker
@@ -28,5 +29,5 @@ def cli() -> None:
     """
 
 
-for _command in (demo, graph, check, worker, sweep):
+for _command in (demo, graph, check, worker, sweep, locks):
     cli.add_command(_command)

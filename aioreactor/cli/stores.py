@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ from aioreactor.cli.targets import ModuleBroken, import_module, reactors_in
 if TYPE_CHECKING:
     from aioreactor.durable import DurableRuns
 
+T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 NO_STORE = "no store is configured: give --redis-url, set AIOREACTOR_REDIS_URL, or name a module that configures one"
@@ -67,3 +69,25 @@ def stored_runs() -> DurableRuns:
     if durable is None:
         raise CannotUse(NO_STORE)
     return durable
+
+
+def in_store(work: Callable[[DurableRuns], Coroutine[Any, Any, T]]) -> T:
+    """Run ``work`` on the stored runs, and close what it opened.
+
+    Raises:
+        CannotUse: there is no store, or it is away.
+    """
+    from aioreactor.jobs.settings import shown
+    from aioreactor.store.errors import StoreError
+
+    async def run() -> T:
+        try:
+            return await work(stored_runs())
+        finally:
+            await current_runtime().aclose()
+
+    where = shown(stored_runs().settings.redis_url or "")
+    try:
+        return asyncio.run(run())
+    except StoreError as error:
+        raise CannotUse(f"the store at {where} cannot be used: {error}") from error

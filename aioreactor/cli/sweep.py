@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.text import Text
 from aioreactor import UnknownReactor, current_runtime
 from aioreactor.cli import output
 from aioreactor.cli.draw_trace import STYLES, mark
-from aioreactor.cli.stores import import_reactors, redis_url_option, stored_runs, use_store
+from aioreactor.cli.stores import import_reactors, in_store, redis_url_option, use_store
 from aioreactor.registry import find_plan
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aioreactor.jobs.sweeper import Swept
     from aioreactor.store.records import RunRow
 
-T = TypeVar("T")
 LIMIT = 100
 
 
@@ -66,31 +65,9 @@ def sweep(modules: tuple[str, ...], queue: str | None, redis_url: str | None, *,
         import_reactors(name)
     use_store(redis_url)
     if here:
-        _print_executed(_in_store(_execute), as_json=as_json)
+        _print_executed(in_store(_execute), as_json=as_json)
     else:
-        _print_rung(*_in_store(lambda durable: _ring(durable, queue)), as_json=as_json)
-
-
-def _in_store(work: Callable[[DurableRuns], Coroutine[Any, Any, T]]) -> T:
-    """Run ``work`` on the stored runs, and close what it opened.
-
-    Raises:
-        CannotUse: there is no store, or it is away.
-    """
-    from aioreactor.jobs.settings import shown
-    from aioreactor.store.errors import StoreError
-
-    async def run() -> T:
-        try:
-            return await work(stored_runs())
-        finally:
-            await current_runtime().aclose()
-
-    where = shown(stored_runs().settings.redis_url or "")
-    try:
-        return asyncio.run(run())
-    except StoreError as error:
-        raise output.CannotUse(f"the store at {where} cannot be used: {error}") from error
+        _print_rung(*in_store(lambda durable: _ring(durable, queue)), as_json=as_json)
 
 
 # ---------------------------------------------------------------------- ring for workers
@@ -139,7 +116,7 @@ async def _execute(durable: DurableRuns) -> list[Executed]:
     """Batch after batch until there is none: a run that was found is not found again for half a minute."""
     _log_to_stderr()
     executed: dict[str, Executed] = {}
-    while rows := await durable.store.stalled(LIMIT):
+    while rows := await durable.swept().stalled(LIMIT):
         done = await asyncio.gather(*(_go_on(durable, row) for row in rows))
         executed |= {each.run_id: each for each in done}
     await durable.swept().repair(LIMIT)

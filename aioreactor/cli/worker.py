@@ -23,6 +23,7 @@ _log = logging.getLogger("aioreactor.worker")
 @click.option(
     "--sweep-interval", metavar="SECONDS", type=click.FloatRange(min=1), help="Between two sweeps. [default: 10]"
 )
+@click.option("--schedules/--no-schedules", default=True, help="Begin runs of the schedules in MODULE...")
 @redis_url_option
 def worker(
     modules: tuple[str, ...],
@@ -32,8 +33,9 @@ def worker(
     redis_url: str | None,
     *,
     burst: bool,
+    schedules: bool,
 ) -> None:
-    """Carry on the runs of the reactors in these modules.
+    """Carry on the runs of the reactors in these modules, and begin those of their schedules.
 
     Works until SIGTERM or SIGINT; then what runs is handed back, so that other workers go on with it at once. A second
     signal ends the grace that it gets. Exit code 2 when a module cannot be imported or the server is away.
@@ -51,13 +53,16 @@ def worker(
         "sweep_interval": sweep_interval,
         "queue_url": redis_url,
     }
-    _serve(names, found, {name: value for name, value in given.items() if value is not None}, burst=burst)
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if burst or not schedules:
+        options["schedules"] = None
+    _serve(names, found, options, burst=burst)
 
 
 def _serve(names: Sequence[str], found: int, options: dict[str, Any], *, burst: bool) -> None:
     from redis.exceptions import RedisError
 
-    from aioreactor import workers
+    from aioreactor import DefinitionError, InputValidationError, workers
     from aioreactor.jobs.defaults import NoBacking, default_settings
     from aioreactor.jobs.settings import shown
     from aioreactor.jobs.worker import create_worker
@@ -65,14 +70,15 @@ def _serve(names: Sequence[str], found: int, options: dict[str, Any], *, burst: 
     workers.stand_by()
     try:
         settings = default_settings(modules=names, **options)
-    except (NoBacking, TypeError, ValueError) as error:
+    except (NoBacking, DefinitionError, InputValidationError, TypeError, ValueError) as error:
         raise output.CannotUse(str(error)) from error
     service = settings.service
     where = shown(settings.url)
     _log.info(
-        "carries on runs of %d reactors in %s: queue %s at %s, %d at a time%s",
+        "carries on runs of %d reactors in %s%s: queue %s at %s, %d at a time%s",
         found,
         ", ".join(names),
+        f" and begins those of {len(service.schedules)} schedules" if service.schedules else "",
         service.queue.queue_name,
         where,
         service.max_concurrency,

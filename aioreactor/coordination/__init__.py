@@ -4,13 +4,13 @@ Overview. A `Coordinator` belongs to one store. In each event loop it has a `Des
 (a channel on which its waiters are told), one `Renewer` (a timer that keeps all its leases). Everything that has to be
 atomic is one Lua script; time is the server's; a script that is sent again after a lost reply changes nothing.
 
-Slots. A lock is a semaphore of one slot (`slots`). Holders stand in a sorted set by the end of their lease, so one that
-died is gone by itself; waiters stand in line in order of arrival, each with the moment until which it counts as alive.
-Whoever gives a slot back gives it, in the same script, to the first in line who is alive, and tells it: a hand-over
-is one trip. The receiver trusts its lease from when it last asked, so it needs no second trip to be sure. A message
-that is lost is made good by asking again, each five seconds or when the first lease ends. A waiter whose process died
-in line is passed by, since nobody listens on its channel; in a cluster, where a server cannot know that, it holds what
-it was given for its grace (15 s or its TTL) at most.
+Slots. A lock is a semaphore of one slot (`leases`, `slots`). Holders stand in a sorted set by the end of their lease,
+so one that died is gone by itself; waiters stand in line in order of arrival, each with the moment until which it
+counts as alive. Whoever gives a slot back gives it, in the same script, to the first in line who is alive, and tells
+it: a hand-over is one trip. The receiver trusts its lease from when it last asked, so it needs no second trip to be
+sure. A message that is lost is made good by asking again, each five seconds or when the first lease ends. A waiter
+whose process died in line is passed by, since nobody listens on its channel; in a cluster, where a server cannot know
+that, it holds what it was given for its grace (15 s or its TTL) at most.
 
 Scopes. The owner is a chain of `Scope`: what a scope or one around it holds is entered again without the server
 (`Entry`), one body at a time. The slot is given back when its last entry is left. `scopes.within` puts code into a
@@ -21,6 +21,9 @@ again. What refuses raises its `ContentionError`, and everything taken before is
 `Parking`, the refused keeps a place in line and is called in this loop when the key was given to it, for `desk.GRACE`
 seconds: then come back with the same tickets. `Holds` is given back with how the body ended (`release`), as if never
 asked for (`give_back`), or kept over a gap without this process (`park`, then `Coordinator.adopt` anywhere).
+
+Rings. What waits inside of holds notes that with these holds, and looks whether those that it waits for wait for it
+(`watching`, `cycles`): the last one to come is refused for good, and its error has a ``cycle``.
 
 Positions of ordered locks are handed out by `Coordinator.assign`, with a token that finds them again, and are plain
 data. Until their turn, somebody has to give signs of life for them (`Coordinator.beat`); during it the renewer does.

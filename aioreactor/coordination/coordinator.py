@@ -8,13 +8,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from aioreactor.coordination import alone, orders, reports, slots
+from aioreactor.coordination import alone, orders, reports, slots, watching
 from aioreactor.coordination.alone import Entered
+from aioreactor.coordination.cycles import Cycle, Wait
 from aioreactor.coordination.desk import Audience, Desk, Observer
 from aioreactor.coordination.gates import Gates, Terms, Wanted
 from aioreactor.coordination.holds import Holds
 from aioreactor.coordination.keys import CoordinationKeys, SlotKind
-from aioreactor.coordination.orders import Position
+from aioreactor.coordination.orders import Position, Seat
 from aioreactor.coordination.reports import KeyReport
 from aioreactor.coordination.slots import Slot
 from aioreactor.definition.primitives import OrderedLock, Primitive
@@ -112,6 +113,17 @@ class Coordinator(Audience):
         """
         return await orders.assign(self.desk(), key, primitive.poison_after, token=token, label=label)
 
+    async def assign_all(self, wanted: Sequence[tuple[OrderedLock, str, str]]) -> list[Position]:
+        """The next positions for many, each a primitive, a key and a token, in this order; see `assign`.
+
+        Raises:
+            StoreError: The store is away; some may have been handed out.
+
+        Cancellation: some may have been handed out.
+        """
+        seats = [Seat(key, primitive.poison_after, token, token) for primitive, key, token in wanted]
+        return await orders.assign_all(self.desk(), seats)
+
     async def beat(self, position: Position) -> bool:
         """A sign of life of a position that waits in a queue; False if it is gone.
 
@@ -154,6 +166,22 @@ class Coordinator(Audience):
             desk.inbox.forget(token)
             await slots.give_back(desk, Slot(found, key, 1, 1, False, "warn"), token)
 
+    async def find_cycle(self, tickets: Mapping[str, str]) -> Cycle | None:
+        """The ring of waits that one of the places in line of a `Parking` is part of.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: nothing happens.
+        """
+        for name, token in tickets.items():
+            kind, _, key = name.partition(":")
+            wait = Wait(token, "lock" if kind == "lock" else "semaphore", key)
+            cycle = await watching.find_cycle(self.desk(), wait)
+            if cycle is not None:
+                return cycle
+        return None
+
     # ------------------------------------------------------------------ for operators
 
     async def inspect(self, key: str) -> KeyReport:
@@ -165,6 +193,21 @@ class Coordinator(Audience):
         Cancellation: nothing happens.
         """
         return await reports.inspect(self.desk(), key)
+
+    @property
+    def can_list(self) -> bool:
+        """Whether `keys_in_use` can be asked: not of a cluster, whose nodes have some of the names each."""
+        return self._client._settings.endpoint.kind != "cluster"
+
+    async def keys_in_use(self, limit: int = 100) -> list[str]:
+        """Keys that somebody holds, waits for or stands in line for; goes through the names of all keys of the server.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: nothing happens.
+        """
+        return await reports.keys_in_use(self.desk(), limit)
 
     async def force_release(self, key: str, kind: SlotKind = "lock") -> list[str]:
         """Take the slots of a key from whoever holds them, and give them to those in line; labels of who lost one.

@@ -86,6 +86,23 @@ class Desk:
         """The reply of a script, to be awaited; see `StoreClient.run`."""
         return self.client.run(scripts[script], keys, args, lane=lane, retry_for=retry_for)
 
+    async def call_all(self, script: str, calls: Sequence[tuple[Sequence[str], Sequence[Value]]]) -> list[Reply]:
+        """The replies of one script for many keys, sent together.
+
+        Raises:
+            StoreError: The store is away; some may have been carried out.
+
+        Cancellation: as for an error.
+        """
+        found = scripts[script]
+        if len(calls) == 1:
+            return [await self.call(script, *calls[0])]
+        replies = await self.client.issue(found, calls)
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
+        return [found.decode(reply) for reply in replies]
+
     def tell(self, fact: Fact, kind: str, key: str, scope: str, waited: float = 0.0) -> None:
         """Tell the observer."""
         observer = self._audience.observer

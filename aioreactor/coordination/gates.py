@@ -19,9 +19,11 @@ from aioreactor.coordination.keys import SlotKind
 from aioreactor.coordination.orders import Position, Turn
 from aioreactor.coordination.periods import Claim
 from aioreactor.coordination.scopes import Scope
-from aioreactor.coordination.slots import Entry, Lease, Parking, Slot
+from aioreactor.coordination.slots import Bound, Entry, Lease, Parking, Slot
+from aioreactor.coordination.sparing import spare
+from aioreactor.coordination.watching import OuterHolds
 from aioreactor.definition.primitives import Lock, OrderedLock, Period, Primitive, RateLimit, Semaphore
-from aioreactor.errors import LeaseLost, OutOfTurn
+from aioreactor.errors import ContentionError, LeaseLost, OutOfTurn
 
 _ORDER = ("ordered_lock", "period", "rate_limit", "lock", "semaphore")
 
@@ -46,6 +48,7 @@ class Terms:
         admitted: It passed those that spend something before (rate limit, period); they are left out.
         on_lost: Called in the loop, once for each hold that is lost.
         parking: How to be called when a lock, semaphore or turn that was refused is there.
+        bound, outer_holds: See `slots.enter`.
     """
 
     scope: Scope
@@ -54,6 +57,8 @@ class Terms:
     admitted: bool = False
     on_lost: Callable[[LeaseLost], None] | None = None
     parking: Parking | None = None
+    bound: Bound | None = "doing"
+    outer_holds: OuterHolds | None = None
 
     def wait_of(self, primitive: Any) -> float:
         """Seconds to wait for this one."""
@@ -103,8 +108,10 @@ class Gates:
             for each in ordered:
                 await self._pass(each, holds, terms, limits)
             await self._again(ordered, holds, terms)
-        except BaseException:
+        except BaseException as error:
             await holds.give_back()
+            if terms.parking is not None and isinstance(error, ContentionError):
+                await spare(self._desk, terms.parking, error)
             raise
         return holds
 
@@ -143,6 +150,8 @@ class Gates:
             label=terms.label,
             on_lost=terms.on_lost,
             parking=terms.parking,
+            bound=terms.bound,
+            outer_holds=terms.outer_holds,
         )
 
     async def _turn(self, primitive: OrderedLock, each: Wanted, terms: Terms) -> Turn:

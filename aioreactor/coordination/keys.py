@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from aioreactor.store.keys import KeySpace
 
 MAX_KEY_LENGTH = 500
+_IN_USE = frozenset({"lock", "lock:queue", "semaphore", "semaphore:queue", "order"})
 
 SlotKind: TypeAlias = Literal["lock", "semaphore"]
 
@@ -75,6 +76,20 @@ class CoordinationKeys:
         """Of an ordered lock: the line, the seats, the state."""
         base = _base(self.prefix, key) + "order"
         return base, f"{base}:seats", f"{base}:state"
+
+    def waits(self, token: str) -> str:
+        """What is noted with a hold: who waits inside of it."""
+        return f"{self.prefix}:c:{{{quote(token, safe='')}}}:waits"
+
+    def pattern(self) -> str:
+        """What the names of all of them look like, to Redis."""
+        return f"{self.prefix}:c:{{*}}:*"
+
+    def held_in(self, name: str) -> str | None:
+        """The key whose holders, waiters or line have this name; None if it is the name of something else."""
+        rest = name.removeprefix(f"{self.prefix}:c:{{")
+        key, _, part = rest.partition("}:")
+        return unquote(key) if rest != name and part in _IN_USE else None
 
     def inbox(self, name: str) -> str:
         """Channel on which one event loop is told what it was given."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioreactor.coordination.desk import RECHECK, Desk, new_token, settled
 from aioreactor.coordination.renewer import trust
@@ -24,6 +26,9 @@ from aioreactor.store.errors import StoreError
 from aioreactor.store.scripts import Reply
 
 logger = logging.getLogger("aioreactor.coordination")
+PER_SCRIPT = 250
+"""Positions that one script hands out; some milliseconds of the server's one thread."""
+
 _LETTING_GO = 2.0
 _REASONS = {
     "STALE": ("stale_epoch", "the line that it stood in is long gone"),
@@ -49,6 +54,15 @@ class Position:
     poison_after: float
 
 
+class Seat(NamedTuple):
+    """A position that is wanted; a ``token`` that has one keeps it."""
+
+    key: str
+    poison_after: float
+    token: str
+    label: str = ""
+
+
 async def assign(desk: Desk, key: str, poison_after: float, *, token: str | None = None, label: str = "") -> Position:
     """The next position in the line of a key; a ``token`` that has one keeps it.
 
@@ -57,11 +71,36 @@ async def assign(desk: Desk, key: str, poison_after: float, *, token: str | None
 
     Cancellation: as for an error.
     """
-    token = token or new_token()
-    args: list[Value] = [token, int(poison_after * 1000), "-", label]
-    reply = await desk.call("order_assign", desk.keys.order(key), args)
-    epoch, number = reply.values
-    return Position(key, epoch.decode(), number, token, poison_after)
+    (position,) = await assign_all(desk, [Seat(key, poison_after, token or new_token(), label)])
+    return position
+
+
+async def assign_all(desk: Desk, seats: Sequence[Seat]) -> list[Position]:
+    """The next positions of many, in this order in the line of each key; a round trip for `PER_SCRIPT` of each key.
+
+    Raises:
+        StoreError: The store is away; some may have been handed out.
+
+    Cancellation: as for an error.
+    """
+    left: dict[str, deque[Seat]] = {}
+    for seat in seats:
+        left.setdefault(seat.key, deque()).append(seat)
+    found: dict[tuple[str, str], Position] = {}
+    while left:
+        some = [[line.popleft() for _ in range(min(len(line), PER_SCRIPT))] for line in left.values()]
+        calls = [(desk.keys.order(part[0].key), [arg for seat in part for arg in _arguments(seat)]) for part in some]
+        for part, reply in zip(some, await desk.call_all("order_assign", calls), strict=True):
+            epoch, numbers = reply.values
+            for seat, number in zip(part, numbers, strict=True):
+                place = Position(seat.key, epoch.decode(), number, seat.token, seat.poison_after)
+                found[seat.key, seat.token] = place
+        left = {key: line for key, line in left.items() if line}
+    return [found[seat.key, seat.token] for seat in seats]
+
+
+def _arguments(seat: Seat) -> tuple[Value, Value, Value]:
+    return seat.token, int(seat.poison_after * 1000), seat.label
 
 
 async def beat(

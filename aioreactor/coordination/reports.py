@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aioreactor.coordination.desk import Desk
 from aioreactor.coordination.keys import SlotKind
 
+_PER_SCAN = 1000
 _ALGORITHMS = {"f": "fixed", "g": "gcra", "s": "sliding"}
 
 
@@ -98,6 +99,24 @@ class KeyReport:
     counters: tuple[Counter, ...]
     markers: tuple[Marker, ...]
     order: OrderReport | None
+
+
+async def keys_in_use(desk: Desk, limit: int) -> list[str]:
+    """Keys that somebody holds, waits for or stands in line for, in order, up to ``limit`` of them.
+
+    Raises:
+        StoreError: The store is away.
+
+    Cancellation: nothing happens.
+    """
+    found: set[str] = set()
+    cursor = b"0"
+    while True:
+        args = ("SCAN", cursor, "MATCH", desk.keys.pattern(), "COUNT", _PER_SCAN)
+        cursor, names = await desk.client.execute(*args, repeatable=True)
+        found.update(key for name in names if (key := desk.keys.held_in(name.decode())) is not None)
+        if cursor == b"0" or len(found) >= limit:
+            return sorted(found)[:limit]
 
 
 async def inspect(desk: Desk, key: str) -> KeyReport:

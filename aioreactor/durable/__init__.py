@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from aioreactor.durable.anew import Anew
 from aioreactor.durable.base import HandedBack, despite_cancel
+from aioreactor.durable.element_views import ElementViews
 from aioreactor.durable.explaining import Explaining
 from aioreactor.durable.starting import run_id_of
 from aioreactor.durable.watching import Watching
@@ -17,5 +18,5 @@ from aioreactor.durable.watching import Watching
 __all__ = ["DurableRuns", "HandedBack", "despite_cancel", "run_id_of"]
 
 
-class DurableRuns(Anew, Explaining, Watching):
+class DurableRuns(ElementViews, Anew, Explaining, Watching):
     """The runs of one store. Connections are made when first needed, one set per event loop."""

@@ -17,7 +17,7 @@ from aioreactor.durable.fits import Opened
 from aioreactor.durable.requests import Body, pack
 from aioreactor.engine.orders import Verdict
 from aioreactor.engine.scope import NodeStatus
-from aioreactor.engine.snapshot import Image
+from aioreactor.engine.snapshot import FANNED, Image
 from aioreactor.errors import AlreadyResumed, InputValidationError, NotResumable
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.paths import node_at, present_path, present_records
@@ -27,6 +27,8 @@ from aioreactor.store.records import Accepted, NewRun, Refused
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import Status
 
+COPIED_MS = 3_600_000
+"""For how long the results of maps that fanned out are kept for a run that is about to be created."""
 _STANDS = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 _RETRIED: frozenset[Status] = frozenset(("failed", "cancelled", "aborted"))
 
@@ -86,6 +88,10 @@ class Anew(Control):
         gates = await self._in_line(plan, new_id, opened.inputs, {})
         new = self._new(plan, row.inputs, options, gates=gates)
         new = msgspec.structs.replace(new, parent=row.run_id, steps=steps, state=row.state)
+        fanned = [path for path, data in steps.items() if self._codec().image_back(path, data).opened == FANNED]
+        if fanned:
+            # Copied before it is a run's, so that no key of them can stay for ever.
+            await self.store.fans.copy(row.run_id, new_id, fanned, ttl_ms=COPIED_MS)
         await self._written(new_id, new)
         return plan.name
 
@@ -172,6 +178,7 @@ def _from(plan: Plan, index: int) -> set[int]:
 def _taken_over(plan: Plan, image: Image) -> Image:
     """A result as a fork has it: what made it is another run's to undo."""
     node = node_at(plan, image.path)
-    if node is not None and node.kind == "step" and image.status == NodeStatus.COMPLETED:
+    made_here = node is not None and (node.kind == "step" or image.opened == FANNED)
+    if made_here and image.status == NodeStatus.COMPLETED:
         return replace(image, status=int(NodeStatus.SKIPPED), order=0)
     return replace(image, order=0)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioreactor.durable.correlating import RunCorrelations
 from aioreactor.durable.gatekeeper import Gatekeeper
+from aioreactor.durable.lines import LineWatch, resigned
 from aioreactor.durable.requests import Ears, RunMailbox
 from aioreactor.durable.sweeping import SweptRuns
 from aioreactor.engine import orders
-from aioreactor.engine.ports import Detached, Environment
+from aioreactor.engine.ports import Detached, Environment, JournalFailed
 from aioreactor.engine.scheduler import Execution
-from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound
+from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.queues import QueueReport
@@ -29,10 +31,13 @@ from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
 from aioreactor.store.correlations import CorrelationIndex
 from aioreactor.store.errors import StoreError
+from aioreactor.store.fans import FAN_KEYS
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.leases import LeaseKeeper
+from aioreactor.store.lined import LinedRuns
 from aioreactor.store.plan_codec import PlanCodec
 from aioreactor.store.records import RunRecord as StoredRun
+from aioreactor.store.records import RunRow
 from aioreactor.store.store import RunStore
 
 logger = logging.getLogger("aioreactor.runs")
@@ -64,6 +69,19 @@ async def despite_cancel(work: Coroutine[Any, Any, R]) -> tuple[R, asyncio.Cance
     if cancelled is not None and task.exception() is not None:
         raise cancelled from task.exception()
     return task.result(), cancelled
+
+
+@contextmanager
+def store_needed(what: str) -> Iterator[None]:
+    """What the store could not do is a failure of the journal.
+
+    Raises:
+        JournalFailed: the store is away.
+    """
+    try:
+        yield
+    except StoreError as error:
+        raise JournalFailed(f"the store is away, and was to {what}: {error}") from error
 
 
 class HandedBack(AioreactorError):
@@ -100,12 +118,17 @@ class Base:
             wait_replicas=settings.wait_replicas,
             replicas_timeout=settings.wait_replicas_timeout,
         )
-        self.store = RunStore(self.client, prefix=settings.key_prefix)
+        self.store = RunStore(self.client, prefix=settings.key_prefix, others=FAN_KEYS)
         self._executing_here: dict[str, Execution] = {}
         self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, Ears] = WeakKeyDictionary()
         self._handing_back: set[str] = set()
         """Runs that were called off before their execution was made."""
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()
+
+    @property
+    def lined(self) -> LinedRuns:
+        """Which runs stand in lines of ordered locks."""
+        return LinedRuns(self.client, self.store.space)
 
     @property
     def correlations(self) -> CorrelationIndex:
@@ -145,8 +168,8 @@ class Base:
     def swept(self) -> SweptRuns:
         """The store as a sweeper is to see it."""
         keeper = self.environment.coordinator()
-        beats = keeper if isinstance(keeper, Gatekeeper) else None
-        return SweptRuns(self.store, self.correlations, max(1, int(self.settings.retention * 1000)), beats)
+        lines = LineWatch(self.store, keeper, self.lined) if isinstance(keeper, Gatekeeper) else None
+        return SweptRuns(self.store, self.correlations, max(1, int(self.settings.retention * 1000)), lines)
 
     def _ttl_ms(self) -> int:
         return int(self.settings.lease_ttl * 1000)
@@ -253,6 +276,21 @@ class Base:
         if claim.woke is not None:
             woke, claim.woke = claim.woke, None
             await self.ring(*woke)
+
+    async def out_of_line(self, row: RunRow) -> None:
+        """A run is over that nobody executed to its end: the lines that it stood in go on.
+
+        Cancellation: some of them go on when a sweep comes by.
+        """
+        coordinator = self.environment.coordinator()
+        if coordinator is None or not row.gates:
+            return
+        try:
+            gates = PlanCodec().gates_back(row.gates)
+        except SerializationError as error:
+            note(logger, logging.WARNING, "position_not_beaten", str(error), run_id=row.run_id)
+            return
+        await resigned(coordinator, gates, row.run_id)
 
     async def _read(self, run_id: str) -> StoredRun:
         record = await self.store.read(run_id)

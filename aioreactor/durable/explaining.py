@@ -14,6 +14,7 @@ from aioreactor.durable.requests import Body, unpack
 from aioreactor.durable.taking import Taking
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.rollback_order import Action
+from aioreactor.engine.scope import FanRun
 from aioreactor.errors import AioreactorError, PlanChanged, SerializationError, UnknownReactor
 from aioreactor.explanations import Explanation, Reason, moment
 from aioreactor.queues import QueueReport
@@ -82,6 +83,9 @@ class Explaining(Taking):
         by_itself = restored.by_itself(ready)
         if by_itself is not None:
             return [by_itself]
+        inner = (ready[0].children or {}).get(ready[1])
+        if isinstance(inner, FanRun):
+            return [await self._of_fan(restored, inner.path, "are to settle")]
         units = [await self._of_unit(restored, ready, unit) for unit in restored.units(ready)]
         gates = None if units else await self._at_gates(restored, ready, keys)
         return units if gates is None else [gates]
@@ -98,6 +102,21 @@ class Explaining(Taking):
             stands = f"is {row.status}" + (f" and waits for {row.waits_for}" if row.waits_for else "")
         text = f"waits for unit {unit.path!r}, run {unit.run_id}, which {stands}"
         return Reason("unit", text, path, unit.since or None, until, unit.run_id)
+
+    async def _of_fan(self, restored: Restored, path: str, what: str) -> Reason:
+        """What becomes of the elements of a map that fanned out."""
+        row = await self.store.fans.look(restored.row.run_id, path)
+        if row is None:
+            return Reason("elements", f"waits for its elements, which {what}; nothing is known of them", path)
+        total = row.values["total"] or "an unknown number"
+        stand = f"{row.number('settled')} of {total} have, {row.under_way} are under way"
+        if row.values["back"]:
+            left = row.number("taken_back") - row.number("came_back")
+            stand = f"{row.number('undone')} have been, {left} are under way"
+        own = f", {len(row.runs)} of them runs of their own" if row.runs else ""
+        nobody = "; no worker has any of them" if row.waiting and not row.sessions else ""
+        text = f"waits for its elements, which {what}: {stand}{own}{nobody}"
+        return Reason("elements", text, path, row.number("began_ms") / 1000)
 
     def _keys(self) -> Keys | None:
         found = self.environment.coordinator()
@@ -135,6 +154,8 @@ class Explaining(Taking):
         found = [
             Reason("rolling_back", f"goes back{why}: its {action.kind} is next", action.path, row.updated_ms / 1000)
         ]
+        if isinstance(action.run, FanRun) and action.kind != "undo_all":
+            return [*found, await self._of_fan(restored, action.path, "are to be rolled back")]
         gates = await self._of_action(restored, action, keys)
         return [*found, gates] if gates is not None else found
 

@@ -50,6 +50,13 @@ class Gatekeeper:
         """See `engine.ports.Coordinator`."""
         return scopes.current_scope()
 
+    def holder(self, place: scopes.Scope, wish: Wish) -> str:
+        """See `engine.ports.Coordinator`."""
+        if isinstance(wish.primitive, OrderedLock):
+            return place.name if place.holds_turn(wish.key) else ""
+        entry = place.find(wish.primitive.kind, wish.key)
+        return entry.lease.label if entry is not None and entry.lease.slot.limit == 1 else ""
+
     def settle(self, context: Context, place: Any) -> None:
         """See `engine.ports.Coordinator`."""
         context.run(scopes.set_scope, place)
@@ -119,6 +126,8 @@ class Gatekeeper:
             admitted=asking.admitted,
             on_lost=asking.on_lost,
             parking=parking,
+            outer_holds=asking.outer,
+            bound=None if not asking.bound else "undoing" if asking.undoing else "doing",
         )
 
     async def adopt(self, data: Mapping[str, Any], asking: Asking) -> tuple[Holds, frozenset[str]]:
@@ -140,16 +149,35 @@ class Gatekeeper:
         position = await self._coordinator.assign(cast("OrderedLock", wish.primitive), wish.key, token, token)
         return asdict(position)
 
-    async def beat(self, positions: Mapping[str, Mapping[str, Any]]) -> None:
-        """Signs of life of positions that wait in a queue.
+    async def assign_all(self, wanted: Sequence[tuple[Wish, str]]) -> list[dict[str, Any]]:
+        """See `engine.ports.Coordinator`.
+
+        Cancellation: some may have been handed out.
+        """
+        asked = [(cast("OrderedLock", wish.primitive), wish.key, token) for wish, token in wanted]
+        return [asdict(position) for position in await self._coordinator.assign_all(asked)]
+
+    async def beat(self, positions: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Signs of life of positions whose runs cannot give them; whether one of them is there still.
 
         Raises:
             StoreError: The store is away.
 
         Cancellation: some were given.
         """
+        found = [await self._coordinator.beat(Position(**stored)) for stored in positions.values()]
+        return any(found)
+
+    async def finish(self, positions: Mapping[str, Mapping[str, Any]], *, failed: bool) -> None:
+        """Positions are done; those that are gone are left alone.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: some were done.
+        """
         for stored in positions.values():
-            await self._coordinator.beat(Position(**stored))
+            await self._coordinator.finish(Position(**stored), failed=failed)
 
     async def resign(self, wishes: Sequence[Wish], asking: Asking) -> None:
         """See `engine.ports.Coordinator`.
@@ -180,7 +208,7 @@ class Gatekeeper:
 def _comes_back(error: BaseException) -> bool:
     if isinstance(error, OutOfTurn):
         return error.reason == "waiting"
-    return isinstance(error, ContentionError) and not isinstance(error, PeriodClaimed)
+    return isinstance(error, ContentionError) and not isinstance(error, PeriodClaimed) and not error.cycle
 
 
 def _nested(wish: Wish, asking: Asking) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aioreactor.durable.base import despite_cancel, logger
+from aioreactor.durable.elements import Elements
 from aioreactor.durable.lines import assigned, lines_of, resigned
 from aioreactor.durable.reading import AT_REST
-from aioreactor.durable.units import Dispatching
 from aioreactor.engine import reporting
 from aioreactor.errors import ContentionError, IdempotencyConflict, SerializationError
 from aioreactor.logs import note
@@ -33,7 +33,7 @@ def run_id_of(plan: Plan, options: Mapping[str, Any]) -> str | None:
     return run_id_for_key(plan.name, key) if key is not None else given
 
 
-class Starting(Dispatching):
+class Starting(Elements):
     """The part of `DurableRuns` that begins runs."""
 
     async def run(
@@ -70,6 +70,7 @@ class Starting(Dispatching):
         execution.awaits_trigger, execution.state.gates = plan.background is not None, gates
         execution.park_timers_after = self.settings.park_after
         execution.units = self.units_of(plan, run_id, created.created_ms, new.queue, codec.ahead)
+        execution.fans = self.fans_of(plan, run_id, created.created_ms, new.queue, codec)
         if cancelled is not None:
             execution.note_cancel(cancelled)
         try:
@@ -115,7 +116,8 @@ class Starting(Dispatching):
             row = await self.store.peek(run_id)
             if row is not None and not (options.get("on_conflict") == "replace" and row.ended):
                 return None
-        return await assigned(coordinator, lines, run_id)
+        (gates,) = await assigned(coordinator, self.lined, [(run_id, lines)])
+        return gates
 
     async def _created(self, creating: Awaitable[R], run_id: str, gates: Mapping[str, Any] | None) -> R:
         """Wait for a run to be created; without it, its positions are given up.
@@ -211,8 +213,10 @@ class Starting(Dispatching):
             except SerializationError as error:
                 error.add_note(f"in the inputs at index {place}")
                 raise
+        coordinator = self.environment.coordinator()
+        lines = [(run_id, lines_of(plan, inputs)) for run_id, inputs in runs]
+        given = [None] * len(runs) if coordinator is None else await assigned(coordinator, self.lined, lines)
         found = []
-        for (run_id, inputs), blob in zip(runs, encoded, strict=True):
-            gates = await self._in_line(plan, run_id, inputs, options)  # one after the other: that is the order
+        for (run_id, _), blob, gates in zip(runs, encoded, given, strict=True):
             found.append((run_id, self._new(plan, blob, options, due_ms, gates=gates)))
         await self.store.create_many(found)

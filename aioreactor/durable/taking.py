@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
+from aioreactor.durable.elements import Elements
 from aioreactor.durable.fits import Opened, check_fits, check_inputs
 from aioreactor.durable.requests import RunMailbox
-from aioreactor.durable.units import Dispatching, called_off
-from aioreactor.engine import orders
+from aioreactor.durable.units import called_off
+from aioreactor.engine import marks, orders
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.guarding import Guard, taken_again
 from aioreactor.engine.ports import Fate
@@ -40,8 +43,9 @@ from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
 from aioreactor.store.claim import Claim
 from aioreactor.store.journal import RunJournal
+from aioreactor.store.keys import FAN
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import Changes, Held, Missing, Refused, RunRow
+from aioreactor.store.records import TERMINAL, Changes, Held, Missing, Refused, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 
@@ -52,7 +56,7 @@ UNDO_WAITS = 5.0
 _UNDOABLE: frozenset[Status] = frozenset(("completed", "failed", "halted", "aborted", "cancelled", "paused"))
 
 
-class Taking(Dispatching):
+class Taking(Elements):
     """The part of `DurableRuns` that takes over runs which others began."""
 
     async def recover(self, run_id: str) -> Outcome[Any] | None:
@@ -106,6 +110,9 @@ class Taking(Dispatching):
         Cancellation: the execution stops where it was and the run is let go, for another worker.
         """
         try:
+            if run_id.startswith(FAN):
+                await self.serve_fan(run_id)
+                return
             claim = await self._taken(run_id)
             if claim is not None:
                 await self._carry(claim)
@@ -225,9 +232,6 @@ class Taking(Dispatching):
             self.environment.resource(name, annotation)
         return opened
 
-    def _resources(self, plan: Plan) -> dict[str, Any]:
-        return {item.name: self.environment.resource(item.name, item.annotation) for item in plan.fields.resources}
-
     async def _loaded(self, claim: Claim) -> tuple[StoredRun, asyncio.CancelledError | None]:
         try:
             return await despite_cancel(self.store.load(claim))
@@ -249,7 +253,9 @@ class Taking(Dispatching):
         cancelled = cancelled or cancelled_now
         codec, row = self._codec(), record.row
         if claim.fence == 1 and await self.is_orphan(row):
-            return await self._end_unstarted(claim, called_off(row))
+            outcome = await self._end_unstarted(claim, called_off(row))
+            await self.out_of_line(row)
+            return outcome
         try:
             opened = self._opened(record)
         except (PlanChanged, DefinitionError):
@@ -273,29 +279,49 @@ class Taking(Dispatching):
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
         execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead, opened.former)
+        if row.place is None:
+            execution.fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
         execution.outer_results = outer
-        execution.state.notes.update(opened.notes)
-        execution.state.gates = opened.gates
-        if guard is not None:
-            execution.state.gates = {"holds": guard.to_data()}
-            guard.enter(execution, execution.state.root, execution.base)
-        if row.deadline_ms is not None:
-            execution.state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
-        execution.state.root.view = view = view_of(plan, inputs, self._resources(plan))
+        if row.place is not None and not row.place.back:
+            execution.outer_holds = partial(self.outer_holds, row.parent)
+        self._fill(execution, row, opened, guard)
         if fate is None and opened.fate is None:
             self._hand_over(execution, record, plan, codec)
+            if await self.is_stray(row):
+                execution.order_cancel(
+                    orders.Cancel(0, f"run {row.parent}, whose element it is, has ended", "rollback")
+                )
         if cancelled is not None:
             execution.note_cancel(cancelled)
         if row.run_id in self._handing_back:
             execution.lose(HandedBack(f"run {row.run_id} is handed back"))
-        fresh = claim.fence == 1 or opened.is_fresh  # nobody has executed it before
-        if fresh and fate is None and not opened.images:
-            execution.state.adopt_trace(opened.entries)
-            return await self._executing(claim, journal, row.queue, execution.run(view, inputs))
-        fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
-        restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
-        resuming = execution.resume(inputs, restore, back=fate is not None or doom is not None)
-        return await self._executing(claim, journal, row.queue, resuming)
+        if claim.fence == 1 and opened.images and execution.fans is not None:
+            await self.store.fans.persist(row.run_id)  # of a run that takes over the results of another one
+        if fate is None and _is_fresh(claim, opened):
+            work = _begun(execution, opened)
+        else:
+            fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
+            restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
+            work = execution.resume(inputs, restore, back=fate is not None or doom is not None)
+        return await self._settled(row, await self._executing(claim, journal, row.queue, work))
+
+    async def _settled(self, row: RunRow, outcome: Outcome[Any]) -> Outcome[Any]:
+        """An element that has ended is counted by its map; what of that is lost is done by who looks at the map."""
+        if row.place is not None and outcome.status in TERMINAL:
+            await self.settle_and_ring(row.run_id)
+        return outcome
+
+    def _fill(self, execution: Execution, row: RunRow, opened: Opened, guard: Guard | None) -> None:
+        """What is kept of a run beside its nodes."""
+        state = execution.state
+        state.notes.update(opened.notes)
+        state.gates = opened.gates
+        if guard is not None:
+            state.gates = marks.beside(execution, {"holds": guard.to_data()})
+            guard.enter(execution, state.root, execution.base)
+        if row.deadline_ms is not None:
+            state.root.deadline = self.environment.clock.now() + (row.deadline_ms - row.now_ms) / 1000
+        state.root.view = view_of(opened.plan, opened.inputs, self._resources(opened.plan))
 
     def _hand_over(self, execution: Execution, record: StoredRun, plan: Plan, codec: PlanCodec) -> None:
         """What others want of the run and nobody has done: the first thing that is done, with a cancel before all."""
@@ -326,6 +352,7 @@ class Taking(Dispatching):
         retention_ms = max(1, int(self.settings.retention * 1000))
         await self.store.close(claim, outcome.status, encode_outcome(outcome), retention_ms=retention_ms)
         await self.wake_parent(claim)
+        await self.settle_run(claim.run_id)
         return outcome
 
     async def stalled(self, limit: int) -> list[str]:
@@ -343,6 +370,16 @@ async def _let_go(guard: Guard | None) -> None:
     """
     for holding in guard.forget() if guard is not None else ():
         await holding.release("halt")
+
+
+def _is_fresh(claim: Claim, opened: Opened) -> bool:
+    """Whether nobody has executed the run before."""
+    return (claim.fence == 1 or opened.is_fresh) and not opened.images
+
+
+def _begun(execution: Execution, opened: Opened) -> Coroutine[Any, Any, Outcome[Any]]:
+    execution.state.adopt_trace(opened.entries)
+    return execution.run(execution.state.root.view, opened.inputs)
 
 
 def _note_code(journal: RunJournal, plan: Plan, row: RunRow) -> None:

@@ -5,6 +5,14 @@ completed"), what may start now comes out; it knows nothing of tasks or time. Th
 one anyio task group and feeds their ends back. A step's first ready successor goes on in the same task, so a chain
 costs no task at all.
 
+Where things are. `Execution`, in ``scheduler``, is one run: its ``run``, and the loop from node to node. It consists
+of layers, each in a module of its own and using those before: ``services`` (policy, hooks, checkpoints), ``waiting``,
+``leaving``, ``stopping`` (failures and deadlines of scopes), ``cancelling`` (ends from outside), ``acting`` (starts
+and effects). Each calls the one below by name: six times ``super()`` cost the shortest run 2 % on Python 3.11.
+`RunState` has layers, too: ``state_changes``, ``state_opening``, ``state_stopping``, ``state``. What a node of some
+kind does is a module of functions: ``attempt`` for steps (``preparing`` before it, ``bodies`` for the call itself),
+``nesting``, ``mapping``, ``pausing``, ``units``.
+
 Scopes. A run is a tree of scopes: the root, one per composed child, one per map element. A scope counts what is in
 progress (``active``). When something in it has failed, it is *stopped*: nothing new starts; when ``active`` reaches
 zero it has *settled*. A nested scope that failed rolls itself back at once and then fails its node in the parent; one

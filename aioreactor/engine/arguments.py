@@ -15,8 +15,8 @@ from aioreactor.failures import describe, error_text
 from aioreactor.plan.model import Arg, Call, Plan, Source
 
 if TYPE_CHECKING:
-    from aioreactor.engine.scheduler import Execution
     from aioreactor.engine.scope import Scope
+    from aioreactor.engine.services import Services
 
 
 FATAL = (KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -32,7 +32,7 @@ class Frame:
 
     def __init__(
         self,
-        execution: Execution,
+        execution: Services,
         scope: Scope,
         index: int,
         *,

@@ -6,18 +6,16 @@ The common case, an ``async def`` whose arguments are inputs and results as they
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from inspect import CO_COROUTINE
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anyio import CancelScope
-
 from aioreactor.engine import events, gating, reporting
-from aioreactor.engine.arguments import FATAL, Frame, checked, cross_checked, resolve, split, validated
-from aioreactor.engine.drive import EngineClosed, in_thread, resume, run_in
+from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, split, validated
+from aioreactor.engine.bodies import CutShort, enter, output_error, unawaited
+from aioreactor.engine.drive import EngineClosed, resume
+from aioreactor.engine.preparing import Prepared, instance_of, prepared_of, remember
 from aioreactor.engine.scope import Failed, Scope
 from aioreactor.engine.signals import signal_in
 from aioreactor.engine.state import Readies
@@ -25,14 +23,13 @@ from aioreactor.errors import (
     ArgumentError,
     DefinitionError,
     InputValidationError,
-    OutputValidationError,
     PayloadTooLarge,
     SerializationError,
     StepCancelled,
     StepTimeout,
 )
-from aioreactor.failures import describe, error_text
-from aioreactor.plan.model import Arg, PlanNode, Source
+from aioreactor.failures import describe
+from aioreactor.plan.model import PlanNode
 from aioreactor.results import Failure, Halt, Skipped
 
 if TYPE_CHECKING:
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
 
 _NO_KEYWORDS: dict[str, Any] = {}
-_MISSING: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,54 +53,6 @@ class Later:
     """What it was refused, if it was."""
     waker: Waker | None = None
     unit: str = ""
-
-
-class Prepared:
-    """What can be worked out once per node. ``fast`` lists, per parameter, whether it is an input, and its key."""
-
-    __slots__ = ("direct", "fast", "fn", "gated", "is_async", "made", "recorded", "scoped")
-
-    def __init__(self, node: PlanNode) -> None:
-        assert node.body is not None
-        self.fn = node.body.fn
-        self.is_async = node.body.is_async
-        plain = all(_is_plain(arg) for arg in node.args) and node.step_class is None
-        self.fast: tuple[tuple[bool, Any], ...] | None = (
-            tuple(
-                (arg.source is Source.INPUT, arg.name if arg.source is Source.INPUT else arg.index) for arg in node.args
-            )
-            if plain
-            else None
-        )
-        calls = [call for call in (node.undo, node.compensate) if call is not None]
-        asked = any(arg.source is Source.ARGUMENT for call in calls for arg in call.args)
-        self.gated = bool(node.coordination)
-        self.recorded = bool(calls) and (asked or node.step_class is not None or (self.gated and not plain))
-        self.made = _made_in(node) if self.recorded else ()
-        self.scoped = node.timeout is not None or self.gated
-        native = isinstance(self.fn, FunctionType) and bool(self.fn.__code__.co_flags & CO_COROUTINE)
-        self.direct = native and not self.scoped
-
-
-def _is_plain(arg: Arg) -> bool:
-    simple = arg.source in {Source.INPUT, Source.RESULT} and not arg.path and arg.transform is None
-    return simple and arg.check is None and not arg.keyword
-
-
-def _made_in(node: PlanNode) -> tuple[str, ...]:
-    """Arguments that a transformation or a default makes; all others follow from inputs and results."""
-    given = {arg.parameter for arg in node.args}
-    fields = node.step_class.__aioreactor_fields__.inputs if node.step_class is not None else ()
-    transformed = tuple(arg.parameter for arg in node.args if arg.transform is not None)
-    return transformed + tuple(field.name for field in fields if field.name not in given)
-
-
-def prepared_of(node: PlanNode) -> Prepared:
-    """The prepared form of a step, made on first use."""
-    if node.prepared is None:
-        node.prepared = Prepared(node)
-    made: Prepared = node.prepared
-    return made
 
 
 class Bound(NamedTuple):
@@ -197,15 +145,6 @@ def bind(ex: Execution, scope: Scope, index: int, node: PlanNode, prepared: Prep
     return bound
 
 
-def remember(scope: Scope, index: int, prepared: Prepared, values: Mapping[str, Any]) -> None:
-    """Keep what a body was given, for its undo and compensate."""
-    scope.arguments = scope.arguments or {}
-    scope.arguments[index] = values
-    if prepared.made:
-        scope.made = scope.made or {}
-        scope.made[index] = {name: values[name] for name in prepared.made if name in values}
-
-
 def bind_class(ex: Execution, frame: Frame, node: PlanNode, values: Mapping[str, Any], owner: str) -> Bound:
     """An instance of the step class, checked as a whole, and its ``run``."""
     assert node.body is not None
@@ -213,96 +152,6 @@ def bind_class(ex: Execution, frame: Frame, node: PlanNode, values: Mapping[str,
     cross_checked(instance, owner)
     positional, keywords = split(node.body, resolve(node.body.args, frame))
     return Bound(instance, positional, keywords)
-
-
-def instance_of(ex: Execution, node: PlanNode, values: Mapping[str, Any]) -> Any:
-    """A fresh instance of a step class: nothing is kept between its actions."""
-    cls = node.step_class
-    assert cls is not None
-    instance = object.__new__(cls)
-    instance.__dict__.update(values)
-    for field in cls.__aioreactor_fields__.resources:
-        instance.__dict__[field.name] = ex.resource(field.name, field.annotation)
-    return instance
-
-
-# ---------------------------------------------------------------------- run
-
-
-async def enter(
-    ex: Execution,
-    scope: Scope,
-    index: int,
-    node: PlanNode,
-    prepared: Prepared,
-    bound: Bound,
-    gate: Gate | None = None,
-) -> Any:
-    """Run the body in a context of its own, under its timeout; give what it returned.
-
-    Raises:
-        StepTimeout: it took too long, and was cancelled.
-        CutShort: the engine cancelled it.
-        LeaseLost: what it held was lost, and so it was cancelled.
-        BaseException: whatever it raises itself.
-
-    Cancellation: goes to the body.
-    """
-    if gate is not None:
-        await gate.checked()
-    context = (ex.base if scope.guard is None else scope.guard.base).copy()
-    if gate is not None:
-        gating.coordinator_of(ex).settle(context, gate.place)
-    if prepared.is_async:
-        body = context.run(prepared.fn, bound.owner, *bound.positional, **bound.keywords)
-    else:
-        call = partial(prepared.fn, bound.owner, *bound.positional, **bound.keywords)
-        grace = ex.span(scope, "settle_timeout")
-        body = in_thread(call, limiter=ex.environment.limiter(), grace=grace, name=scope.path_of(index))
-    if prepared.scoped or scope.parent is not None:
-        return await _within(ex, scope, index, node.timeout, run_in(context, body), gate)
-    return await run_in(context, body)
-
-
-class CutShort(BaseException):
-    """The engine cancelled this body; ``reason`` says why."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-
-async def _within(ex: Execution, scope: Scope, index: int, timeout: float | None, body: Any, gate: Gate | None) -> Any:
-    limit = CancelScope() if timeout is None else CancelScope(deadline=asyncio.get_running_loop().time() + timeout)
-    ex.bodies[limit] = scope
-    if gate is not None:
-        gate.limit = limit
-    value = _MISSING
-    cause: BaseException | None = None
-    try:
-        with limit:
-            value = await body
-    except (asyncio.CancelledError, EngineClosed):
-        raise
-    except Exception as error:
-        if not limit.cancel_called or limit in ex.cutting:
-            raise
-        cause = error
-    finally:
-        del ex.bodies[limit]
-        if gate is not None:
-            gate.limit = None
-    if not limit.cancel_called:
-        return value
-    reason = ex.cutting.pop(limit, None)
-    if reason is None and gate is not None and gate.lost is not None:
-        raise gate.lost from cause
-    if reason is None:
-        assert timeout is not None
-        raise StepTimeout(scope.path_of(index), timeout) from cause
-    if value is _MISSING:
-        raise CutShort(reason)
-    return value
 
 
 # ---------------------------------------------------------------------- check and record
@@ -340,19 +189,6 @@ def keep(ex: Execution, scope: Scope, index: int, value: Any) -> Exception | Non
         return error
     scope.blobs = scope.blobs or {}
     scope.blobs[index] = blob
-    return None
-
-
-def output_error(check: Callable[[Any], Any], value: Any, path: str) -> OutputValidationError | None:
-    """What is wrong with a body's result."""
-    try:
-        check(value)
-    except FATAL:
-        raise
-    except BaseException as error:
-        found = OutputValidationError(path, error_text(error) or type(error).__name__)
-        found.__cause__ = error
-        return found
     return None
 
 
@@ -397,15 +233,6 @@ async def _special(ex: Execution, scope: Scope, index: int, number: int, value: 
         return await ended(ex, scope, index, number, value.error, started=True, retry=value.retryable, began=began)
     error = unawaited(value)
     return await ended(ex, scope, index, number, error, started=True, retry=False, began=began)
-
-
-def unawaited(value: Any) -> TypeError:
-    """The error of a body that returned a coroutine or a generator, which is closed."""
-    name = getattr(value, "__qualname__", type(value).__name__)
-    if isinstance(value, (CoroutineType, GeneratorType)):
-        value.close()
-    kind = "coroutine" if isinstance(value, CoroutineType) else "generator"
-    return TypeError(f"the body returned the {kind} {name!r} instead of a value; await it (or return a list)")
 
 
 async def _raised(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from aioreactor.definition.markers import ContextMark
 
 if TYPE_CHECKING:
-    from aioreactor.engine.scheduler import Execution
     from aioreactor.engine.scope import Scope
+    from aioreactor.engine.services import Services
 
 
 class Context(ContextMark):
@@ -19,7 +19,7 @@ class Context(ContextMark):
 
     __slots__ = ("_execution", "_index", "_scope", "attempt")
 
-    def __init__(self, execution: Execution, scope: Scope, index: int, attempt: int) -> None:
+    def __init__(self, execution: Services, scope: Scope, index: int, attempt: int) -> None:
         self._execution = execution
         self._scope = scope
         self._index = index

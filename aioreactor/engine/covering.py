@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope
 
 from aioreactor.engine.arguments import FATAL, Frame, resolve
-from aioreactor.engine.attempt import instance_of
 from aioreactor.engine.drive import EngineClosed
 from aioreactor.engine.gating import coordinator_of, hear, place_around, released, wishes_of
 from aioreactor.engine.guarding import locks_of
 from aioreactor.engine.ports import Asking, Holding, Wish
+from aioreactor.engine.preparing import instance_of
 from aioreactor.errors import ArgumentError, ContentionError, InputValidationError, LeaseLost
 from aioreactor.failures import describe
 
@@ -69,7 +69,7 @@ async def covered(ex: Execution, action: Action, attempt: int, whole: float) -> 
         coordinator_of(ex).place(place_around(action.scope), f"{ex.state.run_id}:{action.kind}:{action.path}")
     )
     hear(ex, action.scope, action.index, attempt, cover.place)
-    asking = Asking(cover.place, cover.place.name, cover.lose, admitted=True, undoing=True)
+    asking = Asking(cover.place, cover.place.name, cover.lose, admitted=True, undoing=True, outer=ex.outer_holds)
     limit = CancelScope(deadline=whole)
     ex.rollback_scopes.add(limit)
     try:

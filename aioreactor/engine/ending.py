@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio import lowlevel
 
-from aioreactor.engine import events, guarding, pausing, rollback
+from aioreactor.engine import events, fan_rollback, guarding, pausing, rollback
 from aioreactor.engine.leaving import Leaving, pause
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
@@ -104,6 +104,8 @@ async def _settle_fate(ex: Execution) -> Outcome[Any]:
 
 async def _failed(ex: Execution) -> Outcome[Any]:
     await rollback.roll_back(ex, ex.state.root)
+    if ex.resting is not None:
+        return await _left(ex, ex.resting, "rolling_back")
     if ex.interrupted is not None:
         return _aborted(ex, f"interrupted by {type(ex.interrupted).__name__}")
     failures = tuple(ex.state.failures)
@@ -113,10 +115,13 @@ async def _failed(ex: Execution) -> Outcome[Any]:
 async def _cancelled(ex: Execution) -> Outcome[Any]:
     if ex.ordered is not None and ex.ordered.mode == "stop":
         ex.state.served = max(ex.state.served, ex.ordered.number)
+        await fan_rollback.stop_all(ex)
         return _stopped(ex, ex.ordered.reason, "cancelled")
     if ex.cancelled is not None and ex.policy(ex.state.root, "on_cancel") == "abort":
         return _aborted(ex, "the run was cancelled")
     await rollback.roll_back(ex, ex.state.root)
+    if ex.resting is not None:
+        return await _left(ex, ex.resting, "rolling_back")
     if ex.interrupted is not None:
         return _aborted(ex, f"interrupted by {type(ex.interrupted).__name__}")
     return _stopped(ex, ex.ordered.reason if ex.ordered is not None else "the run was cancelled", "cancelled")
@@ -126,6 +131,8 @@ async def _halted(ex: Execution) -> Outcome[Any]:
     state = ex.state
     assert state.halt is not None
     await rollback.roll_back(ex, state.root, undo=False)
+    if ex.resting is not None:
+        return await _left(ex, ex.resting, "rolling_back")
     reason, path = state.halt
     return Halt(
         reason,
@@ -136,22 +143,23 @@ async def _halted(ex: Execution) -> Outcome[Any]:
     )
 
 
-async def _left(ex: Execution, leaving: Leaving) -> Dispatched:
+async def _left(ex: Execution, leaving: Leaving, status: Status = "running") -> Dispatched:
     ex.state.log(leaving.kind, leaving.path, 1, leaving.waits_for)
     delay = max(0.0, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
     await guarding.leave(ex, delay)
-    job_id = await ex.part(delay, leaving.waits_for)
-    ex.parted = True
-    if any(waker.woken for waker in _wakers(ex)):
+    job_id = await ex.part(delay, leaving.waits_for, status)
+    if ex.parted and any(waker.woken for waker in _wakers(ex)):
         ex.journal.rouse()  # it was called while it was being left
     if ex.units is not None and leaving.kind == "park" and ex.lost is None:
         await ex.units.parted()
+    if ex.fans is not None and leaving.kind == "park" and ex.lost is None:
+        await ex.fans.parted()
     await ex.sent()
     if ex.lost is None and leaving.kind == "hand_off":
         await ex.tell(ex.state.root, "on_run_hand_off", events.RunHandedOff, job_id=job_id)
     elif ex.lost is None:
         await ex.tell(ex.state.root, "on_run_park", events.RunParked, delay=delay, waits_for=leaving.waits_for)
-    return Dispatched(job_id, _record=record_of(ex, "running"))
+    return Dispatched(job_id, _record=record_of(ex, status))
 
 
 async def _paused(ex: Execution, leaving: Leaving) -> Paused:

@@ -225,7 +225,7 @@ class UnitFinished(Event, frozen=True, kw_only=True):
 
 
 class ProgressReported(Event, frozen=True, kw_only=True):
-    """``on_progress``: a body called ``ctx.progress``."""
+    """``on_progress``: a body called ``ctx.progress``; or so many elements of a map that fans out have settled."""
 
     done: float
     total: float | None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from anyio import CancelScope
 
 from aioreactor.definition.primitives import OrderedLock
-from aioreactor.engine import attempt, events
+from aioreactor.engine import attempt, events, marks
 from aioreactor.engine.arguments import FATAL
 from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, PeriodTaken, Wish
@@ -201,13 +201,16 @@ async def passed(
     waker = Waker(ex) if ex.may_park else None
     parked = scope.parks.get(index) if scope.parks else None
     tickets = dict(parked.tickets) if parked else {}
-    asking = Asking(holder.place, holder.place.name, holder.lose, waker, alive(ex), tickets)
+    asking = Asking(holder.place, holder.place.name, holder.lose, waker, alive(ex), tickets, outer=ex.outer_holds)
     hear(ex, scope, index, number, holder.place)
     try:
         found = await taken(ex, scope, wishes, asking)
     except asyncio.CancelledError as error:
-        return Barred(ex.state.drop(scope, index) if ex.note_if_cancelled(error) else await refuse(error))
+        noted = ex.note_if_cancelled(error)
+        await _leave_line(ex, parked, asking)
+        return Barred(ex.state.drop(scope, index) if noted else await refuse(error))
     except PeriodTaken as error:
+        await _leave_line(ex, parked, asking)
         return Barred(await _passed_by(ex, scope, index, number, str(error)))
     except ContentionError as error:
         if waker is not None and comes_back(error):
@@ -215,16 +218,33 @@ async def passed(
             if snoozed is not None:
                 return Barred(snoozed)
             await coordinator_of(ex).resign(wishes, asking)
+        await _leave_line(ex, parked, asking)
         return Barred(await refuse(error))
     except (EngineClosed, *FATAL):
         raise
     except Exception as error:
+        await _leave_line(ex, parked, asking)
         return Barred(await refuse(error))
     if found is None or scope.stopped or ex.leaving is not None:
         return Barred(await _too_late(ex, scope, index, wishes, asking, found))
     if parked is not None:
         return await _used_up(ex, scope, index, found)
     return found
+
+
+async def _leave_line(ex: Execution, parked: Parked | None, asking: Asking) -> None:
+    """It does not come back with its places in line; if another execution has the run, that one does with those kept.
+
+    Cancellation: noted with the execution.
+    """
+    if parked is not None and is_elsewhere(ex):
+        for name in [name for name, token in asking.tickets.items() if parked.tickets.get(name) == token]:
+            del asking.tickets[name]
+    if asking.tickets:
+        try:
+            await shielded(coordinator_of(ex).resign([], asking))
+        except asyncio.CancelledError as error:
+            ex.note_if_cancelled(error)
 
 
 async def _used_up(ex: Execution, scope: Scope, index: int, found: Holding) -> Holding | Barred:
@@ -236,7 +256,7 @@ async def _used_up(ex: Execution, scope: Scope, index: int, found: Holding) -> H
         await ex.save(firm=True)
     if not scope.stopped:
         return found
-    if isinstance(ex.lost, OwnershipLost):
+    if is_elsewhere(ex):
         found.abandon()  # who has the run may have come with the same places
     else:
         await released(ex, place_around(scope), found, None)
@@ -247,16 +267,26 @@ async def _too_late(
     ex: Execution, scope: Scope, index: int, wishes: Sequence[Wish], asking: Asking, found: Holding | None
 ) -> Readies | Later:
     """Its scope was stopped, or the run is being left, while it waited."""
+    parked = scope.parks.get(index) if scope.parks else None
+    if found is not None and parked is not None and is_elsewhere(ex):
+        found.abandon()  # who has the run may have come with the same places
+        return ex.state.drop(scope, index)
     await released(ex, asking.place, found, None)
+    await _leave_line(ex, parked, asking)
     if not scope.stopped:
         return attempt.Later(scope, index, 0.0)
     await shielded(coordinator_of(ex).resign(wishes, asking))
     return ex.state.drop(scope, index)
 
 
+def is_elsewhere(ex: Execution) -> bool:
+    """Whether another execution may have the run, and so come with the places in line that were kept."""
+    return isinstance(ex.lost, OwnershipLost) or not ex.journal.trusted
+
+
 def comes_back(error: ContentionError) -> bool:
-    """Whether it may be had later."""
-    return not isinstance(error, OutOfTurn) or error.reason == "waiting"
+    """Whether it may be had later: not if its line is over, nor if waiting for it would never end."""
+    return not error.cycle and (not isinstance(error, OutOfTurn) or error.reason == "waiting")
 
 
 async def taken(ex: Execution, scope: Scope, wishes: Sequence[Wish], asking: Asking) -> Holding | None:
@@ -279,6 +309,7 @@ async def taken(ex: Execution, scope: Scope, wishes: Sequence[Wish], asking: Ask
 
 async def _through(ex: Execution, scope: Scope, index: int, gate: Gate) -> Readies | Later:
     """Make the attempt, and give back what it held."""
+    marks.expect(ex, scope, index, gate.place.name, gate.holds)
     try:
         ready = await attempt.run_step(ex, scope, index, gate)
     except EngineClosed:
@@ -289,12 +320,15 @@ async def _through(ex: Execution, scope: Scope, index: int, gate: Gate) -> Readi
     ending = _ENDINGS.get(scope.status[index], "failure")
     if isinstance(ready, attempt.Later):
         ending = "halt"  # the next attempt takes its own
-    await released(ex, gate.place, gate.holds, "paused" if ex.lost is not None else ending)
+    done = await released(ex, gate.place, gate.holds, "paused" if ex.lost is not None else ending)
+    marks.settled(ex, scope, index, gate.place.name, marked=done and ex.lost is None)
     return ready
 
 
-async def released(ex: Execution, place: Any, holds: Holding | None, ending: Ending | None) -> None:
+async def released(ex: Execution, place: Any, holds: Holding | None, ending: Ending | None) -> bool:
     """Give holds back, whatever happens meanwhile; without an ``ending`` as if they had never been taken.
+
+    False if a marker or a position could not be written.
 
     Cancellation: noted with the execution, when all of it is done.
     """
@@ -306,9 +340,11 @@ async def released(ex: Execution, place: Any, holds: Holding | None, ending: End
     except Exception as error:
         text = "a marker or a position could not be written"
         note(logger, logging.WARNING, "hold_not_released", text, run_id=ex.state.run_id, error=error)
+        return False
     finally:
         if place is not None:
             coordinator_of(ex).listen(place, None)
+    return True
 
 
 async def _passed_by(ex: Execution, scope: Scope, index: int, number: int, why: str) -> Readies | Later:
@@ -377,7 +413,7 @@ async def withdraw(ex: Execution, scope: Scope, index: int) -> None:
     Cancellation: noted with the execution.
     """
     parked = scope.parks.pop(index, None) if scope.parks else None
-    if parked is None:
+    if parked is None or is_elsewhere(ex):
         return
     node, name = scope.plan.nodes[index], f"{ex.state.run_id}:{scope.path_of(index)}:{scope.attempt_of(index) + 1}"
     place = coordinator_of(ex).place(None, name)

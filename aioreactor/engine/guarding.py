@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from aioreactor.engine import marks
 from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.gating import (
     Waker,
@@ -20,6 +21,7 @@ from aioreactor.engine.gating import (
     comes_back,
     coordinator_of,
     hear,
+    is_elsewhere,
     name_of,
     released,
     snooze_delay,
@@ -27,7 +29,7 @@ from aioreactor.engine.gating import (
     withdraw_all,
 )
 from aioreactor.engine.leaving import Leaving
-from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, PeriodTaken, Wish
+from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, OuterHolds, PeriodTaken, Wish
 from aioreactor.engine.scope import Failed, Scope
 from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OwnershipLost, UnknownRateLimit
 from aioreactor.logs import note
@@ -54,11 +56,13 @@ class Guard:
         held: Names of those locks and semaphores that it does hold.
         base: The context that bodies inside are copied from.
         outer: That of the nearest scope around.
+        outer_holds: See `ports.Asking.outer`.
         waker: Calls when what was refused is there.
     """
 
     __slots__ = (
-        "alive", "base", "ex", "held", "holdings", "outer", "place", "positions", "scope", "tickets", "waker", "wishes",
+        "alive", "base", "ex", "held", "holdings", "outer", "outer_holds", "place", "positions", "scope", "tickets",
+        "waker", "wishes",
     )  # fmt: skip
 
     def __init__(self, place: Any, wishes: Sequence[Wish]) -> None:
@@ -72,6 +76,7 @@ class Guard:
         self.ex: Execution | None = None
         self.scope: Scope | None = None
         self.outer: Guard | None = None
+        self.outer_holds: OuterHolds | None = None
         self.base: Any = None
         self.waker: Waker | None = None
 
@@ -93,6 +98,7 @@ class Guard:
             self.positions,
             admitted=admitted,
             undoing=undoing,
+            outer=self.outer_holds,
         )
 
     def got(self, holding: Holding, wishes: Sequence[Wish]) -> None:
@@ -192,11 +198,13 @@ def _made(ex: Execution) -> Guard | None:
     gates = ex.state.gates or {}
     guard.positions, guard.tickets = dict(gates.get("positions", {})), dict(gates.get("tickets", {}))
     guard.waker, guard.alive = Waker(ex) if ex.may_park else None, alive(ex)
+    guard.outer_holds = ex.outer_holds
     return guard
 
 
 async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitted: bool) -> None:
     hear(ex, ex.state.root, None, 1, guard.place)
+    known = bool(guard.tickets)  # to whoever takes the run
     try:
         holding = await coordinator_of(ex).acquire(wishes, guard.asking(admitted=admitted))
     except EngineClosed:
@@ -205,25 +213,37 @@ async def _enter(ex: Execution, guard: Guard, wishes: Sequence[Wish], *, admitte
         if isinstance(error, ContentionError) and comes_back(error) and ex.may_park and _snoozed(ex, guard, error):
             await _kept(ex, guard)
             return
-        await shielded(coordinator_of(ex).resign(wishes, guard.asking()))
+        if not is_elsewhere(ex):
+            await shielded(coordinator_of(ex).resign(wishes, guard.asking()))
+        elif not known:
+            await shielded(coordinator_of(ex).resign([], _places(guard)))
         coordinator_of(ex).listen(guard.place, None)
         _turn_away(ex, error)
         for holding in guard.forget():
             await released(ex, guard.place, holding, "failure")
         return
     if ex.lost is not None:
-        await released(ex, guard.place, holding, None)  # it was called off meanwhile: nobody would know of it
+        await _unknown(ex, guard, holding, known)  # it was called off meanwhile
         guard.enter(ex, ex.state.root, ex.base)  # with what it was known to hold before
         return
     guard.got(holding, wishes)
     guard.enter(ex, ex.state.root, ex.base)
-    ex.state.gates = {"holds": guard.to_data()}
+    ex.state.gates = marks.beside(ex, {"holds": guard.to_data()})
     if ex.state.recording:
         # At once, so that a crash neither spends a limit again nor leaves the locks to nobody.
         await ex.save(firm=True)
     if isinstance(ex.lost, OwnershipLost):
-        for holding in guard.forget():  # nobody else knows of it
-            await released(ex, guard.place, holding, None)
+        for holding in guard.forget():
+            await _unknown(ex, guard, holding, known)
+
+
+async def _unknown(ex: Execution, guard: Guard, holding: Holding, known: bool) -> None:
+    """Nobody else knows of these holds, unless who has the run now came with the same places in line."""
+    if known and is_elsewhere(ex):
+        coordinator_of(ex).listen(guard.place, None)
+        holding.abandon()
+    else:
+        await released(ex, guard.place, holding, None)
 
 
 def _turn_away(ex: Execution, error: BaseException) -> None:
@@ -236,7 +256,7 @@ def _turn_away(ex: Execution, error: BaseException) -> None:
         ex.note_cancel(error)
     elif isinstance(error, PeriodTaken):
         _halt(ex, "period")
-    elif isinstance(error, ContentionError) and not comes_back(error):
+    elif isinstance(error, ContentionError) and not comes_back(error) and not error.cycle:
         _halt(ex, getattr(error, "reason", ""))
     elif not ex.may_park:
         ex.refused = error
@@ -273,7 +293,8 @@ def _snoozed(ex: Execution, guard: Guard, error: ContentionError) -> bool:
         text = "it goes on waiting, since the run has done things already"
         note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, waits_for=name)
     kept = {"holds": guard.to_data()} if guard.holdings else {}
-    ex.state.gates = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions, "for": name}
+    parked = {**kept, "parks": count, "tickets": guard.tickets, "positions": guard.positions, "for": name}
+    ex.state.gates = marks.beside(ex, parked)
     ex.unadmitted = guard
     ex.leave(Leaving("park", "", ex.clock.now() + snooze_delay(ex, error, guard.wishes), name))
     return True
@@ -290,15 +311,22 @@ async def call_off(ex: Execution) -> None:
 
     Cancellation: noted with the execution.
     """
-    guard = ex.unadmitted
-    if isinstance(ex.lost, OwnershipLost):
-        return  # who has the run comes with the same places
+    if is_elsewhere(ex) or ex.parted:
+        return  # who has the run, or takes it, comes with the same places
     await withdraw_all(ex)
-    if guard is None or not guard.tickets:
-        return
+    guard = ex.unadmitted
+    if guard is not None and guard.tickets:
+        await _resigned(ex, [], _places(guard))
+
+
+def _places(guard: Guard) -> Asking:
+    """Nothing but its places in line."""
+    return Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
+
+
+async def _resigned(ex: Execution, wishes: Sequence[Wish], asking: Asking) -> None:
     try:
-        places = Asking(guard.place, guard.place.name, guard.lose, tickets=guard.tickets)
-        await shielded(coordinator_of(ex).resign([], places))
+        await shielded(coordinator_of(ex).resign(wishes, asking))
     except asyncio.CancelledError as error:
         ex.note_if_cancelled(error)
 
@@ -314,6 +342,9 @@ async def finish(ex: Execution, outcome: Outcome[Any]) -> None:
     await _leave_lines(ex)
     ending: Ending = "success" if isinstance(outcome, Success) else "halt" if isinstance(outcome, Halt) else "failure"
     await _give_all_back(ex, ending if not isinstance(outcome, Failure) else "failure")
+    await withdraw_all(ex)
+    if ex.unadmitted is not None:  # called off while it waited for what it is to hold
+        await _resigned(ex, ex.unadmitted.wishes, ex.unadmitted.asking())
 
 
 async def _leave_lines(ex: Execution) -> None:
@@ -349,8 +380,12 @@ def _guards(ex: Execution) -> list[Guard]:
 async def mark(ex: Execution, outcome: Outcome[Any]) -> None:
     """The run has succeeded: its periods are marked before that is kept, so that no crash lets a second one succeed.
 
+    So are those of steps that could not be marked before.
+
     Cancellation: noted with the execution.
     """
+    if ex.lost is None:
+        await marks.catch_up(ex)
     guard = ex.state.root.guard if ex.lost is None else None
     for holding in guard.holdings if guard is not None and isinstance(outcome, Success) else ():
         try:
@@ -382,7 +417,8 @@ async def pause(ex: Execution) -> None:
         for holding in guard.forget():
             await released(ex, guard.place, holding, "paused")
         if guard.scope is ex.state.root:
-            ex.state.gates = {"holds": {"leases": [], "turns": [], "claims": claims}, "positions": guard.positions}
+            held = {"leases": [], "turns": [], "claims": claims}
+            ex.state.gates = marks.beside(ex, {"holds": held, "positions": guard.positions})
 
 
 async def _parked(ex: Execution, guard: Guard, holding: Holding, seconds: float) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from aioreactor.engine import attempt
+from aioreactor.engine import attempt, marks
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.gating import Barred, coordinator_of, hear, passed, place_around, released, taken, wishes_of
 from aioreactor.engine.guarding import Guard
@@ -74,7 +74,7 @@ async def element_passed(ex: Execution, run: MapRun, view: Any) -> Guard | None:
     guard = Guard(coordinator_of(ex).place(place_around(run.scope), f"{ex.state.run_id}:{path}"), wishes)
     hear(ex, run.scope, run.index, 1, guard.place)
     wait = ex.environment.snooze_delay * ex.environment.snooze_max if ex.may_park else None
-    asking = Asking(guard.place, guard.place.name, guard.lose, wait=wait)
+    asking = Asking(guard.place, guard.place.name, guard.lose, wait=wait, outer=ex.outer_holds)
     found = await taken(ex, run.scope, wishes, asking)
     if found is None or run.stopped or ex.leaving is not None:
         await released(ex, guard.place, found, None)
@@ -101,8 +101,12 @@ async def free(ex: Execution) -> None:
 async def readmit_nested(ex: Execution) -> None:
     """Take up again what nested scopes held in the process before; those that have ended hold nothing.
 
+    What that process owed for steps is marked.
+
     Cancellation: noted with the execution.
     """
+    if ex.lost is None:
+        await marks.catch_up(ex)
     stored, ex.state.unadopted = dict(ex.state.unadopted), []
     for scope in list(ex.state.scopes()):
         around = scope.owner

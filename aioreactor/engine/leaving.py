@@ -14,17 +14,21 @@ somebody's answer: nobody takes the run up again before there is one, or its tim
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aioreactor.engine.limiter import Ready, emptied
-from aioreactor.engine.pausing import deadlines, expires_now, scope_deadlines
+from aioreactor.engine.pausing import deadlines, expires_now, give_up, scope_deadlines
+from aioreactor.engine.ports import Environment, Journal
 from aioreactor.engine.scope import MapRun, NodeStatus, Scope
+from aioreactor.engine.waiting import Waiting
+from aioreactor.plan.model import Plan
 
 if TYPE_CHECKING:
     from aioreactor.engine.attempt import Later
-    from aioreactor.engine.scheduler import Execution
     from aioreactor.engine.state import Readies
 
 GiveUp: TypeAlias = "Callable[[], Readies]"
@@ -45,7 +49,82 @@ class Leaving:
     waits_for: str = ""
 
 
-def reached(ex: Execution) -> Leaving | None:
+class Leavable(Waiting):
+    """The part of an `Execution` that leaves its run unfinished."""
+
+    __slots__ = ("_bounded", "_gated", "_held", "awaits_trigger", "may_park", "park_after", "park_timers_after")
+
+    def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
+        Waiting.__init__(self, environment, plan, run_id, journal)
+        self._bounded = False
+        """Whether anything in the plan waits for a slot."""
+        self._gated = False
+        """Whether a node whose turn has come may be held."""
+        self._held: list[tuple[Scope, GiveUp]] = []
+        self.awaits_trigger = False
+        """Whether reaching the plan's ``background`` trigger hands the run to a worker."""
+        self.park_after: float | None = None
+        """Seconds; a quiescent run that will wait for longer is parked. None waits in place."""
+        self.park_timers_after: float | None = None
+        """The same, where ``park_after`` is None, for a run that waits for a timer first."""
+        self.may_park = False
+        """Whether what its gates refuse comes back later, instead of failing."""
+
+    @abstractmethod
+    def _free_slot(self, scope: Scope) -> None:
+        """Give a step's slots back, and start who waited for them."""
+
+    def consider_leaving(self) -> None:
+        """Leave the run if nothing but waiting, for long or for somebody, is in progress."""
+        if self.leaving is None and self.lost is None:
+            found = _to_rest(self, list(self._sleepers.values()))
+            if found is not None:
+                self.leave(found)
+
+    def leave(self, leaving: Leaving) -> None:
+        """Leave the run as soon as what is in flight has settled; nothing new starts from now on."""
+        if self.leaving is not None or self.lost is not None or self.state.root.stopped:
+            return
+        self.leaving, self._gated = leaving, True
+        self._wake_all()
+        for scope, index in _queued(list(self.state.scopes())) if self._bounded else ():
+            self.hold(scope, partial(self.state.drop, scope, index))
+
+    def hold(self, scope: Scope, give_up: GiveUp) -> None:
+        """Something that was to start, or to go on, stays as it is for whoever goes on with the run.
+
+        ``give_up`` is called if its scope is stopped before the run is left.
+        """
+        self._held.append((scope, give_up))
+
+    def _turned_away(self, scope: Scope, index: int) -> bool:
+        """Whether a node whose turn has come is held."""
+        if scope.stopped:
+            return False
+        if self.leaving is None and self.awaits_trigger:
+            found = _reached(self)
+            if found is not None:
+                self.leave(found)
+        if self.leaving is None:
+            return False
+        if scope.limiters and scope.plan.nodes[index].kind == "step":
+            self._free_slot(scope)
+        self.hold(scope, partial(self.state.drop, scope, index))
+        return True
+
+    def _given_up(self) -> list[Ready]:
+        """What is held, or open, in stopped scopes does not wait for anybody any more."""
+        ready = give_up(self) if self.open_nodes else []
+        held, self._held = self._held, []
+        for scope, drop in held:
+            if scope.stopped:
+                ready += drop()
+            else:
+                self._held.append((scope, drop))
+        return ready
+
+
+def _reached(ex: Leavable) -> Leaving | None:
     """The hand-off, if the plan's trigger has been reached."""
     side, index = ex.plan.background
     status = ex.state.root.status[index]
@@ -54,12 +133,12 @@ def reached(ex: Execution) -> Leaving | None:
     return None
 
 
-def queued(scopes: list[Scope]) -> list[Ready]:
+def _queued(scopes: list[Scope]) -> list[Ready]:
     """Takes out everything that waits for a slot somewhere."""
     return [each for scope in scopes for each in emptied(scope)]
 
 
-def to_rest(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | None:
+def _to_rest(ex: Leavable, sleeping: list[tuple[Later, float]]) -> Leaving | None:
     """The park or pause, if nothing but ``sleeping`` and what is open is in progress, and that for long enough.
 
     ``sleeping`` gives, with each node that waits, when it is due.
@@ -72,13 +151,13 @@ def to_rest(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | Non
     return _park(ex, sleeping) if sleeping else pause(ex)
 
 
-def pause(ex: Execution) -> Leaving:
+def pause(ex: Leavable) -> Leaving:
     """The pause for what is open."""
     names = ", ".join(repr(path) for path in ex.open_nodes)
     return Leaving("pause", next(iter(ex.open_nodes), ""), _earliest(ex), f"an answer to {names}")
 
 
-def _park(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | None:
+def _park(ex: Leavable, sleeping: list[tuple[Later, float]]) -> Leaving | None:
     later, due = min(sleeping, key=lambda each: each[1])
     is_timer = later.scope.plan.nodes[later.index].kind == "timer"
     longest = ex.park_after if ex.park_after is not None or not is_timer else ex.park_timers_after
@@ -92,12 +171,12 @@ def _park(ex: Execution, sleeping: list[tuple[Later, float]]) -> Leaving | None:
     return Leaving("park", path, min(due, _earliest(ex) or due), text)
 
 
-def _earliest(ex: Execution) -> float | None:
+def _earliest(ex: Leavable) -> float | None:
     """The first deadline that somebody has to be there for."""
     return min([*scope_deadlines(ex), *deadlines(ex)], default=None)
 
 
-def _is_quiet(ex: Execution, resting: set[Ready]) -> bool:
+def _is_quiet(ex: Leavable, resting: set[Ready]) -> bool:
     for scope in ex.state.scopes():
         if scope.stopped:
             if not _is_over(scope):

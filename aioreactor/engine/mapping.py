@@ -13,7 +13,8 @@ from anyio import CancelScope
 from aioreactor.definition.markers import Page
 from aioreactor.engine import guarding, guarding_nested, reporting
 from aioreactor.engine.arguments import FATAL, Frame, resolve, split, value_of
-from aioreactor.engine.attempt import Later, ended, keep, unawaited
+from aioreactor.engine.attempt import Later, ended, keep
+from aioreactor.engine.bodies import unawaited
 from aioreactor.engine.drive import in_thread, run_in
 from aioreactor.engine.nesting import REFUSALS, adopt, child_inputs
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
@@ -21,7 +22,7 @@ from aioreactor.engine.state import Readies
 from aioreactor.errors import AioreactorError, ArgumentError
 from aioreactor.failures import describe
 from aioreactor.map_results import MapResults
-from aioreactor.plan.model import Arg, Call
+from aioreactor.plan.model import Arg, Call, PlanNode
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
@@ -31,8 +32,11 @@ class _End(Exception):
     """The source has no more items."""
 
 
+WINDOW = 1000
+"""Elements of a map that fans out which may be under way, where it does not say: enough to keep workers busy."""
+
 CUT: Any = object()
-"""What `_cuttable` gives for work that the engine cancelled."""
+"""What `cuttable` gives for work that the engine cancelled."""
 
 Take = Callable[[], Awaitable[Any]]
 
@@ -48,7 +52,7 @@ async def run_map(ex: Execution, scope: Scope, index: int) -> Readies | Later:
     if isinstance(inner, MapRun):
         inner.reading, scope.status[index] = True, NodeStatus.RUNNING
     try:
-        source = await _cuttable(ex, scope, _open_source(ex, scope, index))
+        source = await cuttable(ex, scope, open_source(ex, scope, index))
     except asyncio.CancelledError as error:
         if ex.note_if_cancelled(error):
             return ex.state.drop(scope, index)
@@ -63,7 +67,7 @@ async def run_map(ex: Execution, scope: Scope, index: int) -> Readies | Later:
     return await _feed(ex, run, source)
 
 
-async def _cuttable(ex: Execution, scope: Scope, work: Awaitable[Any]) -> Any:
+async def cuttable(ex: Execution, scope: Scope, work: Awaitable[Any]) -> Any:
     """Await a source or a ``collect`` such that the engine can cancel it, like a body."""
     limit = CancelScope()
     ex.bodies[limit] = scope
@@ -80,7 +84,7 @@ async def _cuttable(ex: Execution, scope: Scope, work: Awaitable[Any]) -> Any:
 # ---------------------------------------------------------------------- sources
 
 
-async def _open_source(ex: Execution, scope: Scope, index: int) -> Any:
+async def open_source(ex: Execution, scope: Scope, index: int) -> Any:
     """The iterable behind ``over``.
 
     Raises:
@@ -116,6 +120,20 @@ async def _awaited(ex: Execution, bound: Callable[..., Any], name: str, *, is_as
         return await run_in(ex.base.copy(), bound())
     body = in_thread(bound, limiter=ex.environment.limiter(), grace=0.0, name=name)
     return await run_in(ex.base.copy(), body)
+
+
+def window_of(node: PlanNode) -> int:
+    """How many elements of a map that fans out may be under way."""
+    size = node.fan_out.batch_size if node.fan_out is not None else None
+    return size if size is not None else WINDOW
+
+
+async def one_page(ex: Execution, frame: Frame, cursor: Any, limit: int) -> Any:
+    """What a page source gives for a cursor."""
+    call = frame.scope.plan.nodes[frame.index].over
+    assert isinstance(call, Call)
+    bound = partial(call.fn, frame.scope.view, **resolve(call.args, frame), cursor=cursor, limit=limit)
+    return await _awaited(ex, bound, frame.scope.path_of(frame.index), is_async=call.is_async)
 
 
 async def _pages(ex: Execution, source: Callable[..., Any], limit: int, name: str) -> AsyncIterator[Any]:
@@ -174,7 +192,7 @@ async def _feed(ex: Execution, run: MapRun, source: Any) -> Readies:
     close: Callable[[], Awaitable[None]] = _nothing_to_close
     try:
         take, close = _taker(source)
-        await _cuttable(ex, run.scope, _take_all(ex, run, take))
+        await cuttable(ex, run.scope, _take_all(ex, run, take))
     except _End:
         run.exhausted = True
     except asyncio.CancelledError as error:
@@ -303,8 +321,17 @@ async def _complete(ex: Execution, run: MapRun) -> Readies | Later:
     results: MapResults[Any] = MapResults([reporting.element_outcome(ex, run, i) for i in range(run.opened)])
     if run.node.collect is None:
         return ex.state.complete(run.scope, run.index, results)
+    return await collected(ex, run, results)
+
+
+async def collected(ex: Execution, run: MapRun, results: MapResults[Any]) -> Readies | Later:
+    """The value that ``collect`` makes of the results is the map's.
+
+    Cancellation: noted with the execution.
+    """
+    assert run.node.collect is not None
     try:
-        value = await _cuttable(ex, run.scope, _collect(ex, run, run.node.collect, results))
+        value = await cuttable(ex, run.scope, _collect(ex, run, run.node.collect, results))
     except asyncio.CancelledError as error:
         if ex.note_if_cancelled(error):
             return ex.state.drop(run.scope, run.index)

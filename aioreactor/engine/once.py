@@ -71,7 +71,7 @@ async def _coordinated(
     ending: Ending = "failure"
     value: Any = None
     try:
-        holding = await coordinator.acquire(wishes, Asking(place, place.name, lose))
+        holding = await coordinator.acquire(wishes, Asking(place, place.name, lose, bound=False))
     except PeriodTaken:
         return None  # as in a run, where it would be skipped
     try:

@@ -29,6 +29,7 @@ from aioreactor.results import OpenInterrupt
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
+    from aioreactor.engine.waiting import Waiting
 
 LATE = 0.002
 """Seconds after its deadline at which an interrupt expires: by then the store accepts no answer any more."""
@@ -155,7 +156,7 @@ def _is_over(ex: Execution, scope: Scope, index: int, opening: Opening) -> bool:
     return enforced and opening.deadline is not None and opening.deadline + LATE <= ex.clock.now()
 
 
-def give_up(ex: Execution) -> list[Ready]:
+def give_up(ex: Waiting) -> list[Ready]:
     """What is open in stopped scopes waits for nobody any more; gives what that makes ready."""
     ready: list[Ready] = []
     for path, (scope, index) in list(ex.open_nodes.items()):
@@ -171,7 +172,7 @@ def _opening(scope: Scope, index: int) -> Opening:
     return scope.opened[index]
 
 
-def _close(ex: Execution, path: str) -> None:
+def _close(ex: Waiting, path: str) -> None:
     scope, index = ex.open_nodes.pop(path)
     assert scope.opened is not None
     opening = scope.opened.pop(index)
@@ -187,7 +188,7 @@ def shown(ex: Execution) -> tuple[OpenInterrupt, ...]:
     )
 
 
-def deadlines(ex: Execution) -> list[float]:
+def deadlines(ex: Waiting) -> list[float]:
     """When something that is open has to be looked at, in seconds since the epoch."""
     found = []
     for scope, index in ex.open_nodes.values():
@@ -197,7 +198,7 @@ def deadlines(ex: Execution) -> list[float]:
     return found
 
 
-def expires_now(ex: Execution) -> bool:
+def expires_now(ex: Waiting) -> bool:
     """Whether the time of something that is open is up, so that the run has a reason to go on."""
     return bool(ex.open_nodes) and any(deadline <= ex.clock.now() for deadline in deadlines(ex))
 
@@ -346,12 +347,12 @@ def overdue(ex: Execution) -> bool:
     return any(scope.failure is None and not scope.stopped and deadline <= now for scope, deadline in _bounded(ex))
 
 
-def scope_deadlines(ex: Execution) -> list[float]:
+def scope_deadlines(ex: Waiting) -> list[float]:
     """When what is in progress in some scope has to be over, in seconds since the epoch."""
     return [deadline for _, deadline in _bounded(ex)]
 
 
-def _bounded(ex: Execution) -> Iterator[tuple[Scope, float]]:
+def _bounded(ex: Waiting) -> Iterator[tuple[Scope, float]]:
     """Scopes at work with a deadline that is enforced: one that the code does not declare any more is not."""
     for scope in ex.state.scopes():
         if scope.deadline is not None and scope.active > 0 and ex.option(scope.plan, "deadline") is not None:

@@ -6,7 +6,7 @@ so (``durable``), so that nothing is collected for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -19,19 +19,27 @@ from aioreactor.definition.primitives import Primitive
 from aioreactor.engine.limiter import Ready
 from aioreactor.errors import AioreactorError, LeaseLost
 from aioreactor.plan.model import PlanNode
-from aioreactor.results import Outcome
+from aioreactor.results import Outcome, RollbackFailure
 from aioreactor.trace import RawEntry, Status
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Why a run no longer goes forward: its first failure, a cancellation, or a halt."""
+    """Why a run no longer goes forward: its first failure, a cancellation, or a halt.
+
+    ``left``: what of its rollback did not complete, so far. ``others``: errors of steps that failed after the first, or
+    after it had halted. ``arguments`` are those of the step that failed first, as they may be shown.
+    """
 
     kind: Literal["failed", "cancelled", "halted"]
     path: str = ""
     error: BaseException | None = None
     attempts: int = 0
     reason: Any = None
+    left: Sequence[RollbackFailure] = ()
+    others: Sequence[BaseException] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    retryable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ class Checkpoint:
     served: int = 0
     gates: Mapping[str, Any] | None = None
     """How far the run is with its own gates, and what it holds; None before it came to them."""
+    reported: Mapping[str, Any] | None = None
+    """How far bodies say they are, by path."""
 
 
 class JournalFailed(AioreactorError):
@@ -239,6 +249,9 @@ class Wish:
         return f"{self.primitive.kind} {self.key}"
 
 
+OuterHolds: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Who asks for what is wished for, and on what terms.
@@ -254,6 +267,8 @@ class Asking:
         admitted: It passed those that spend something before.
         undoing: For an undo or a compensate, which waits for ``rollback_wait``.
         wait: Seconds, instead of each primitive's own.
+        bound: What the places around hold is not given back before this body has ended.
+        outer: Tokens of what other runs hold until this one has ended, where there are any.
     """
 
     place: Any
@@ -266,6 +281,8 @@ class Asking:
     admitted: bool = False
     undoing: bool = False
     wait: float | None = None
+    bound: bool = True
+    outer: OuterHolds | None = None
 
 
 class Holding(Protocol):
@@ -334,6 +351,10 @@ class Coordinator(Protocol):
         """The place of the code that runs now; None is nobody's."""
         ...
 
+    def holder(self, place: Any, wish: Wish) -> str:
+        """Who, of those around a place, holds what is wished for, and nobody beside it can; empty if nobody does."""
+        ...
+
     def settle(self, context: Context, place: Any) -> None:
         """What runs in this context is in that place from now on."""
         ...
@@ -365,6 +386,14 @@ class Coordinator(Protocol):
 
     async def assign(self, wish: Wish, token: str) -> dict[str, Any]:
         """The next position in the line of an ordered lock, as data; a token that has one keeps it.
+
+        Raises:
+            AioreactorError: the store is away.
+        """
+        ...
+
+    async def assign_all(self, wanted: Sequence[tuple[Wish, str]]) -> list[dict[str, Any]]:
+        """The next positions for many, each an ordered lock and a token, in this order; see `assign`.
 
         Raises:
             AioreactorError: the store is away.

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine import reporting
 from aioreactor.engine.arguments import Frame, resolve, validated, view_of
-from aioreactor.engine.attempt import prepared_of
 from aioreactor.engine.nesting import adopt
 from aioreactor.engine.orders import Cancel
 from aioreactor.engine.ports import Fate
-from aioreactor.engine.scope import Failed, NodeStatus, Scope
+from aioreactor.engine.preparing import prepared_of
+from aioreactor.engine.scope import Failed, FanRun, NodeStatus, Scope
 from aioreactor.engine.snapshot import Codec, Image, Restorer
 from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError, DefinitionError, InputValidationError
 from aioreactor.logs import note
 from aioreactor.map_results import MapResults
-from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Success
 from aioreactor.trace import RawEntry
 
@@ -62,14 +61,18 @@ def _meet(ex: Execution, fate: Fate) -> None:
     """The run was going back already: nothing starts any more."""
     state, root = ex.state, ex.state.root
     root.stopped = True
+    state.rollback_failures[:] = fate.left
     if fate.kind == "failed":
         assert fate.error is not None
-        failed = Failed(fate.error, root, None, attempts=fate.attempts)
+        failed = Failed(
+            fate.error, root, None, attempts=fate.attempts, retryable=fate.retryable, arguments=fate.arguments
+        )
         failed.path = fate.path
-        state.failures.append(failed)
+        state.failures += [failed, *(Failed(error, root, None) for error in fate.others)]
         root.failure = failed
     elif fate.kind == "halted":
         state.halt = (fate.reason, fate.path)
+        state.late_errors += [Failed(error, root, None) for error in fate.others]
     else:
         state.cancelled = True
         if isinstance(fate.reason, str):
@@ -83,7 +86,7 @@ def furnish(ex: Execution, scope: Scope, *, watch: bool) -> None:
         scope.view, scope.inputs = scope.origin.view, scope.origin.inputs
         _remember_arguments(ex, scope)
         return
-    ex.learn_secrets(secrets_of_fields(scope.inputs, scope.plan.fields.hidden))
+    ex.learn_inputs(scope.inputs, scope.plan.fields.hidden)
     resources = {item.name: ex.resource(item.name, item.annotation) for item in scope.plan.fields.resources}
     scope.view = view_of(scope.plan, scope.inputs, resources)
     if scope.parent is not None and watch and scope.active:
@@ -121,6 +124,8 @@ def fill_values(ex: Execution, scope: Scope) -> None:
             if done:
                 scope.results[index] = inner.value()
             continue
+        if isinstance(inner, FanRun):
+            continue  # see `fanning.bind`
         for number, element in inner.elements.items():
             fill_values(ex, element)
             if isinstance(inner.outcomes.get(number), Success):

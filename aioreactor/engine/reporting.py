@@ -11,12 +11,13 @@ from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
 from aioreactor.logs import note
 from aioreactor.map_results import ElementOutcome
 from aioreactor.plan.model import Arg, Plan, Source
-from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_in, secrets_of_fields
+from aioreactor.plan.units import ITEM
+from aioreactor.redaction import Scrubber, display, display_fields, is_redacted, secrets_of_fields
 from aioreactor.results import Failure, Skipped, Success
 from aioreactor.trace import RunRecord, Status
 
 if TYPE_CHECKING:
-    from aioreactor.engine.scheduler import Execution
+    from aioreactor.engine.services import Services
 
 logger = logging.getLogger("aioreactor.engine")
 R = TypeVar("R")
@@ -35,8 +36,9 @@ def text_of(thing: object) -> str:
 
 
 def shown_inputs(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs with the marked ones hidden."""
-    return display_fields(inputs, plan.fields.hidden)
+    """Inputs with the marked ones hidden; without an element's item, of which only parts may be marked."""
+    given = {name: item for name, item in inputs.items() if name != ITEM}
+    return display_fields(given, plan.fields.hidden)
 
 
 def shown_fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def _hides(scope: Scope, arg: Arg) -> bool:
     return from_input or is_redacted(arg.annotation)
 
 
-def shown_arguments(ex: Execution, scope: Scope, index: int) -> dict[str, Any]:
+def shown_arguments(ex: Services, scope: Scope, index: int) -> dict[str, Any]:
     """What a step was given; also learns which texts of it are secret."""
     node = scope.plan.nodes[index]
     recorded = scope.arguments.get(index) if scope.arguments else None
@@ -62,7 +64,7 @@ def shown_arguments(ex: Execution, scope: Scope, index: int) -> dict[str, Any]:
     return display_fields(values, hidden)
 
 
-def _resolved(ex: Execution, scope: Scope, index: int, args: tuple[Arg, ...]) -> dict[str, Any]:
+def _resolved(ex: Services, scope: Scope, index: int, args: tuple[Arg, ...]) -> dict[str, Any]:
     frame = Frame(ex, scope, index)
     values = {}
     for arg in args:
@@ -88,7 +90,7 @@ def first_in_flight(scope: Scope) -> tuple[Scope, int] | None:
     return None
 
 
-def blame_first_in_flight(ex: Execution, failed: Failed, scope: Scope) -> None:
+def blame_first_in_flight(ex: Services, failed: Failed, scope: Scope) -> None:
     """A failure of a whole scope names the first step in flight, if there is one."""
     found = first_in_flight(scope)
     failed.path = ""
@@ -99,7 +101,7 @@ def blame_first_in_flight(ex: Execution, failed: Failed, scope: Scope) -> None:
         failed.arguments = shown_arguments(ex, where, index)
 
 
-def log_source_close(ex: Execution, run: MapRun, error: BaseException) -> None:
+def log_source_close(ex: Services, run: MapRun, error: BaseException) -> None:
     """A map's source raised when it was closed."""
     text = ex.scrub(repr(error))
     note(logger, logging.WARNING, "source_close_failed", text, run_id=ex.state.run_id, path=run.path)
@@ -108,13 +110,13 @@ def log_source_close(ex: Execution, run: MapRun, error: BaseException) -> None:
 # ---------------------------------------------------------------------- outcomes
 
 
-def record_of(ex: Execution, status: Status) -> RunRecord:
+def record_of(ex: Services, status: Status) -> RunRecord:
     """What all outcomes of this run share."""
     root = ex.state.root
     return RunRecord(ex.state.run_id, ex.plan.name, status, root.results_by_name, ex.state.trace)
 
 
-def element_outcome(ex: Execution, run: MapRun, index: int) -> ElementOutcome[Any]:
+def element_outcome(ex: Services, run: MapRun, index: int) -> ElementOutcome[Any]:
     """An element's outcome as the reader of the map gets it."""
     found = run.outcomes.get(index)
     if isinstance(found, (Success, Skipped)):
@@ -132,16 +134,16 @@ def _is_inside(path: str, top: str) -> bool:
     return path == top or path.startswith((f"{top}.", f"{top}["))
 
 
-def failure_of(ex: Execution, first: Failed, failures: tuple[Failed, ...], status: Status, left: list[Any]) -> Failure:
+def failure_of(ex: Services, first: Failed, failures: tuple[Failed, ...], status: Status, left: list[Any]) -> Failure:
     """A failure as people get it: redacted, with everything that happened attached."""
     root = ex.state.root
-    ex.learn_secrets(text for item in root.inputs.values() for text in secrets_in(item))
+    ex.learn_inputs(root.inputs, ())
     return Failure(
         first.error,
         first.path or None,
         retry=first.retryable,
         errors=[failed.error for failed in failures],
-        inputs=shown_inputs(ex.plan, root.inputs),
+        inputs=shown_inputs(ex.plan, ex.own(root.inputs)),
         arguments=first.arguments,
         attempts=first.attempts,
         rollback_failures=left,

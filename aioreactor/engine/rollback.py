@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 
-from aioreactor.engine import covering, events
+from aioreactor.engine import covering, events, fan_rollback
 from aioreactor.engine.arguments import Frame, resolve, split
-from aioreactor.engine.attempt import instance_of, unawaited
+from aioreactor.engine.bodies import unawaited
 from aioreactor.engine.drive import EngineClosed, in_thread, run_in
+from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.reporting import text_of
 from aioreactor.engine.rollback_order import Action, done, next_action
-from aioreactor.engine.scope import MapRun, Scope
+from aioreactor.engine.scope import FanRun, MapRun, Scope
 from aioreactor.engine.signals import FailSignal, HaltSignal, signal_in
 from aioreactor.failures import describe
 from aioreactor.logs import note
@@ -25,6 +26,7 @@ from aioreactor.plan.model import Call
 from aioreactor.results import Failure, Halt, RollbackFailure, RollbackReason, Success
 
 if TYPE_CHECKING:
+    from aioreactor.engine.cancelling import Cancellable
     from aioreactor.engine.scheduler import Execution
 
 logger = logging.getLogger("aioreactor.rollback")
@@ -56,19 +58,42 @@ async def roll_back(ex: Execution, scope: Scope, *, undo: bool = True) -> None:
     if ex.state.recording:
         await ex.save(firm=True)  # that the run goes back is kept before anything is taken back
     await _tell(ex, scope, limit, "on_rollback_start", events.RollbackStarted, error=error)
-    while ex.interrupted is None and ex.lost is None and (action := next_action(scope, undo=undo)) is not None:
-        failure = await _perform(ex, action, limit)
-        if ex.interrupted is not None or ex.lost is not None:
+    tried = {(each.kind, each.step) for each in ex.state.rollback_failures}  # before the run was left in the middle
+    while ex.may_go_back and (action := next_action(scope, undo=undo)) is not None:
+        if (action.kind, action.path) in tried:
+            done(action)  # it stays owed, for a later undo
+            continue
+        found = await _carried_out(ex, action, limit, undo=undo, may_rest=scope.parent is None)
+        if not ex.may_go_back or found is None:
             break  # it stays owed: whoever goes on calls it again
         done(action)
-        ex.state.rolled(action.scope, action.index, undone=action.kind != "compensate", complete=failure is None)
-        if failure is not None:
-            _report(ex, failure)
+        if not _goes_on(action, undo=undo):
+            ex.state.rolled(action.scope, action.index, undone=action.kind != "compensate", complete=not found)
+        for failure in found:
+            if failure not in ex.state.rollback_failures:
+                _report(ex, failure)
         if ex.state.recording:
             await ex.save(firm=True)  # before the next one begins
     failures = tuple(ex.state.rollback_failures[before:])
     finished = partial(_tell, ex, scope, limit, "on_rollback_finish", events.RollbackFinished)
     await finished(failures=failures, duration=ex.since(began))
+
+
+async def _carried_out(
+    ex: Execution, action: Action, limit: float, *, undo: bool, may_rest: bool
+) -> Sequence[RollbackFailure] | None:
+    """Carry one action out; gives what did not complete, None when it goes on elsewhere."""
+    if isinstance(action.run, FanRun) and action.kind != "undo_all":
+        return await fan_rollback.go_back(ex, action.run, undo=undo, may_rest=may_rest)
+    failure = await _perform(ex, action, limit)
+    return [] if failure is None else [failure]
+
+
+def _goes_on(action: Action, *, undo: bool) -> bool:
+    """Whether the same node has another action after this one."""
+    run = action.run
+    together = isinstance(run, FanRun) and run.node.undo_all is not None and undo and run.succeeded > 0
+    return together and action.kind != "undo_all"
 
 
 async def _tell(ex: Execution, scope: Scope, limit: float, *event: Any, **fields: Any) -> None:
@@ -88,7 +113,7 @@ async def _tell(ex: Execution, scope: Scope, limit: float, *event: Any, **fields
         note(logger, logging.WARNING, "hook_timed_out", text, run_id=ex.state.run_id, hook=event[0])
 
 
-def bound_by_cancel(ex: Execution) -> None:
+def bound_by_cancel(ex: Cancellable) -> None:
     """Somebody waits for the rollback with a cancellation pending: from now on it has to end in time."""
     span = ex.policy(ex.state.root, "rollback_timeout")
     span = ex.environment.cancel_rollback_timeout if span is None else span
@@ -245,7 +270,7 @@ def _bind(ex: Execution, action: Action, attempt: int) -> tuple[Callable[..., An
     node = scope.plan.nodes[index]
     if action.run is not None:
         assert node.undo_all is not None
-        frame = Frame(ex, scope, index, attempt=attempt, own_result=_completed_results(action.run))
+        frame = Frame(ex, scope, index, attempt=attempt, own_result=_completed_results(ex, action.run))
         return _method(node.undo_all, scope.view, frame)
     call = node.compensate if action.kind == "compensate" else node.undo
     assert call is not None
@@ -262,7 +287,11 @@ def _method(call: Call, owner: Any, frame: Frame) -> tuple[Callable[..., Any], b
     return partial(call.fn, owner, *positional, **keywords), call.is_async
 
 
-async def _completed_results(run: MapRun) -> AsyncIterator[Any]:
+def _completed_results(ex: Execution, run: MapRun) -> AsyncIterator[Any]:
+    return fan_rollback.completed_results(ex, run) if isinstance(run, FanRun) else _results_here(run)
+
+
+async def _results_here(run: MapRun) -> AsyncIterator[Any]:
     for index in sorted(run.outcomes):
         outcome = run.outcomes[index]
         if isinstance(outcome, Success):

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aioreactor.engine.scope import MapRun, Scope
+from aioreactor.engine.scope import FanRun, MapRun, Scope
 from aioreactor.results import RollbackKind, Success
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Call the compensate or undo of node ``index`` in ``scope``; for ``undo_all``, of the map ``run``."""
+    """Call the compensate or undo of node ``index`` in ``scope``; for ``undo_all``, of the map ``run``.
+
+    With a `FanRun` and another kind: have its elements rolled back, wherever they are.
+    """
 
     kind: RollbackKind
     scope: Scope
@@ -44,7 +47,7 @@ def _next_compensate(scope: Scope, *, undo: bool) -> Action | None:
             if node.compensate is not None:
                 return Action("compensate", scope, index)
         else:
-            action = _next_inside(scope, index, undo=undo)
+            action = _next_inside(scope, index, "compensate", undo=undo)
             if action is not None:
                 return action
         scope.failed.popleft()
@@ -59,17 +62,19 @@ def _next_undo(scope: Scope) -> Action | None:
             if node.undo is not None:
                 return Action("undo", scope, index)
         else:
-            action = _next_inside(scope, index, undo=True)
+            action = _next_inside(scope, index, "undo", undo=True)
             if action is not None:
                 return action
         scope.completed.pop()
     return None
 
 
-def _next_inside(scope: Scope, index: int, *, undo: bool) -> Action | None:
+def _next_inside(scope: Scope, index: int, kind: RollbackKind, *, undo: bool) -> Action | None:
     inner = scope.children.get(index) if scope.children else None
     if inner is None:
         return None
+    if isinstance(inner, FanRun):
+        return _next_in_fan(inner, kind, undo=undo)
     return _next_in_map(inner, undo=undo) if isinstance(inner, MapRun) else next_action(inner, undo=undo)
 
 
@@ -89,9 +94,20 @@ def _next_in_map(run: MapRun, *, undo: bool) -> Action | None:
     return None
 
 
+def _next_in_fan(run: FanRun, kind: RollbackKind, *, undo: bool) -> Action | None:
+    """Its elements are stopped and rolled back where they are, all of that as one action."""
+    if not run.back:
+        return Action(kind, run.scope, run.index, run)
+    if undo and run.node.undo_all is not None and not run.undone and run.succeeded:
+        return Action("undo_all", run.scope, run.index, run)
+    return None
+
+
 def done(action: Action) -> None:
     """The action has returned (or failed, and was reported): take its entry off."""
-    if action.run is not None:
+    if isinstance(action.run, FanRun) and action.kind != "undo_all":
+        action.run.back = True
+    elif action.run is not None:
         action.run.undone = True
     elif action.kind == "compensate":
         assert action.scope.failed is not None

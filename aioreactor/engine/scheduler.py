@@ -1,21 +1,20 @@
-"""The scheduler: acts on what the run state decides, as tasks of one anyio task group."""
+"""The scheduler: runs the nodes that the run state makes ready, as tasks of one anyio task group."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from anyio import CancelScope, create_task_group
 
-from aioreactor.clock import Timer
 from aioreactor.engine import (
     ending,
     events,
+    fanning,
     gating,
     guarding,
     guarding_nested,
@@ -27,116 +26,38 @@ from aioreactor.engine import (
     rollback,
     units,
 )
+from aioreactor.engine.acting import Acting
 from aioreactor.engine.attempt import Later, run_step
 from aioreactor.engine.drive import EngineClosed, tick
+from aioreactor.engine.fans import is_fan
 from aioreactor.engine.hooks import hooks_for
-from aioreactor.engine.leaving import GiveUp, Leaving, queued, reached, to_rest
-from aioreactor.engine.limiter import Limiter, Ready, admit, release, withdraw
-from aioreactor.engine.ports import Detached, Environment, Journal, JournalFailed
-from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
-from aioreactor.engine.services import Services
-from aioreactor.engine.state import Readies, RollBack, Stopped, Wake
-from aioreactor.errors import AioreactorError, DeadlineExceeded, LeaseLost, OwnershipLost
+from aioreactor.engine.limiter import Limiter, Ready
+from aioreactor.engine.ports import Environment, Journal
+from aioreactor.engine.scope import Failed, NodeStatus, Scope
+from aioreactor.engine.state import Readies
+from aioreactor.engine.waiting import ring
+from aioreactor.errors import AioreactorError
 from aioreactor.failures import type_name
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
-from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Outcome
 
 logger = logging.getLogger("aioreactor.engine")
 R = TypeVar("R")
-_LOSSES: dict[type, str] = {
-    OwnershipLost: "ownership_lost",
-    JournalFailed: "checkpoint_failed",
-    Detached: "run_detached",
-}
 Tell: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Execution(Services):
+class Execution(Acting):
     """One run in this process: `run` proceeds from validated inputs to the outcome."""
 
-    __slots__ = (
-        "_bounded",
-        "_engine_cut",
-        "_gated",
-        "_held",
-        "_host_baseline",
-        "_outbox",
-        "_settling",
-        "_sleepers",
-        "_timers",
-        "_unstarted",
-        "_wakers",
-        "asked_again",
-        "awaits_trigger",
-        "began_at",
-        "bodies",
-        "cancelled",
-        "correlations",
-        "cut_reason",
-        "cutting",
-        "doom",
-        "first_orders",
-        "interrupted",
-        "leaving",
-        "listening",
-        "mailbox",
-        "may_park",
-        "open_nodes",
-        "park_after",
-        "park_timers_after",
-        "parted",
-        "refused",
-        "resumed",
-        "rollback_limit",
-        "rollback_scopes",
-        "serving",
-        "unadmitted",
-        "waits",
-    )
+    __slots__ = ("began_at", "doom", "refused", "resumed", "unadmitted")
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
-        super().__init__(environment, plan, run_id, journal)
-        self.bodies: dict[CancelScope, Scope] = {}
-        self.cutting: dict[CancelScope, str] = {}
-        self.waits: dict[CancelScope, Scope] = {}
-        """Steps that wait at their gates."""
-        self.cancelled: asyncio.CancelledError | None = None
-        self.interrupted: BaseException | None = None
-        self.cut_reason = "the run was cancelled"
+        Acting.__init__(self, environment, plan, run_id, journal)
         self.began_at = self.clock.monotonic()
         self.doom: AioreactorError | None = None
-        self.rollback_limit = math.inf
-        self.rollback_scopes: set[CancelScope] = set()
-        self._engine_cut = False
-        self._host_baseline = 0
-        self._unstarted = 0
-        self._sleepers: dict[asyncio.Future[None], tuple[Later, float]] = {}
-        self._settling: set[Scope] = set()
-        self._timers: list[Timer] = []
-        self._wakers: dict[MapRun, asyncio.Event] = {}
-        self._outbox: list[tuple[MapRun, int]] = []
-        self._bounded = False
-        self._gated = False
-        self._held: list[tuple[Scope, GiveUp]] = []
-        self.leaving: Leaving | None = None
-        self.awaits_trigger = False
-        """Whether reaching the plan's ``background`` trigger hands the run to a worker."""
-        self.park_after: float | None = None
-        """Seconds; a quiescent run that will wait for longer is parked. None waits in place."""
-        self.park_timers_after: float | None = None
-        """The same, where ``park_after`` is None, for a run that waits for a timer first."""
-        self.open_nodes: dict[str, Ready] = {}
-        """By path: what waits for an answer or a decision."""
-        self.mailbox: orders.Mailbox | None = None
-        self.first_orders: Sequence[orders.Order] = ()
-        """Requests that were waiting when the run was taken."""
-        self.correlations: pausing.Correlations | None = None
-        self.listening = self.serving = self.asked_again = False
-        self.may_park = False
-        """Whether what its gates refuse comes back later, instead of failing."""
-        self.parted = self.resumed = False
+        """The run was taken up to be failed with this: what may have started before counts as cut off."""
+        self.resumed = False
         self.refused: BaseException | None = None
         """What its own gates refused, if they did: nothing has run."""
         self.unadmitted: guarding.Guard | None = None
@@ -191,7 +112,7 @@ class Execution(Services):
         root.limiters = (Limiter(limit),) if limit is not None else ()
         self._bounded = limit is not None or self.plan.has_bounds
         self._gated = self.awaits_trigger
-        self.learn_secrets(secrets_of_fields(inputs, self.plan.fields.hidden))
+        self.learn_inputs(inputs, self.plan.fields.hidden)
 
     async def _drive(self, tell: Tell, start: Callable[[], Readies]) -> Outcome[Any]:
         """Wait in the caller's task until all bodies have ended, then conclude.
@@ -213,7 +134,7 @@ class Execution(Services):
         """
         task = asyncio.get_running_loop().create_task(work)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task.add_done_callback(lambda _: _ring(ended))
+        task.add_done_callback(lambda _: ring(ended))
         try:
             await ended
         except asyncio.CancelledError as error:
@@ -232,11 +153,13 @@ class Execution(Services):
             if self.state.root.hooks is not None and self.leaving is None:
                 await tell()
             ready = start()
+            if self.resumed and self.fans is not None:
+                await fanning.reload(self)
             if self.resumed and self.coordinator is not None:
                 await guarding_nested.readmit_nested(self)
             self.watch_deadline(self.state.root)
             if self.doom is not None:
-                self._meet_doom(self.doom)
+                self._fail_whole(self.state.root, self.doom)
             self.listening = self.mailbox is not None
             ready = pausing.without_open(self, ready)
             if self.first_orders and not self.state.root.stopped:
@@ -249,6 +172,8 @@ class Execution(Services):
                     await tick()  # a deadline that has passed is noticed by a timer, whose turn comes
                 self.consider_leaving()
         self.listening = False
+
+    # ------------------------------------------------------------------ node after node
 
     def _without_waits(self, ready: Readies) -> Readies:
         """Those that may start at once; what still waits for its next attempt, of a run gone on with, waits on."""
@@ -298,13 +223,15 @@ class Execution(Services):
             except BaseException as error:
                 ready = self._unexpected(scope, index, error)
             if is_step and scope.limiters:
-                self._start_admitted(release(scope))
+                self._free_slot(scope)
             if type(ready) is Later:
                 await self._back_off(ready)
                 if self.state.recording and not scope.stopped and self.leaving is None:
                     await self.save(always=True)  # the process may have slept: is the run still ours?
                 if scope.stopped and scope.parks:
                     await gating.withdraw(self, scope, index)
+                if scope.stopped and is_fan((scope.children or {}).get(index)):
+                    await fanning.call_off(self, scope, index)
                 ready = self._again(ready)
             if self.state.freed:
                 await guarding_nested.free(self)
@@ -329,54 +256,9 @@ class Execution(Services):
             return await pausing.run_timer(self, scope, index)
         if scope.plan.nodes[index].unit is not None:
             return await units.dispatch(self, scope, index)
+        if self.fans is not None and scope.plan.nodes[index].fan is not None:
+            return await fanning.run_fan(self, scope, index)
         return await mapping.run_map(self, scope, index)
-
-    # ------------------------------------------------------------------ starting
-
-    def pick(self, ready: Readies) -> Ready | None:
-        """Start all that is ready: the first is returned, for this task to go on with; the rest get tasks."""
-        return self._first(self._admitted(ready))
-
-    def _admitted(self, ready: Readies) -> Readies:
-        """What may start now, the effects of the last transitions included; the rest has joined its queue."""
-        if self.state.effects:
-            ready = [*ready, *self.apply_effects()]
-        return self._with_slots(ready) if ready and self._bounded else ready
-
-    def _first(self, ready: Readies) -> Ready | None:
-        if not ready:
-            return None
-        if len(ready) > 1:
-            for other in ready[1:]:
-                self._start(other)
-        return ready[0]
-
-    def _with_slots(self, ready: Readies) -> list[Ready]:
-        """Those that may start now. A step of a stopped scope never waits for a slot: it is given up at once."""
-        waiting, admitted = list(ready), []
-        while waiting:
-            each = waiting.pop(0)
-            if _needs_no_slot(each):
-                admitted.append(each)
-            elif each[0].stopped:
-                waiting += [*self.state.drop(*each), *self.apply_effects()]
-            elif admit(each):
-                admitted.append(each)
-        return admitted
-
-    def start_all(self, ready: Readies) -> None:
-        """Start all that is ready, each as a task."""
-        first = self.pick(ready)
-        if first is not None:
-            self._start(first)
-
-    def _start_admitted(self, ready: Readies) -> None:
-        for each in ready:
-            self._start(each)
-
-    def _start(self, ready: Ready) -> None:
-        self._unstarted += 1
-        self.tasks.start_soon(self._work, *ready)
 
     def _unexpected(self, scope: Scope, index: int, error: BaseException) -> Readies:
         """Something that no stage expected came out of a node: it fails like for any other reason."""
@@ -400,180 +282,6 @@ class Execution(Services):
         except asyncio.CancelledError as error:
             self.note_if_cancelled(error)
 
-    async def _back_off(self, later: Later) -> None:
-        """Wait for the next attempt; cut short when the scope is stopped."""
-        waker = later.waker
-        if later.scope.stopped or self.leaving is not None or (waker is not None and waker.woken):
-            return
-        alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if waker is not None:
-            waker.alarm = alarm
-        self._sleepers[alarm] = later, self.clock.now() + later.delay
-        self.consider_leaving()
-        timer = self.clock.call_later(later.delay, partial(_ring, alarm))
-        watch = CancelScope()
-        if later.unit:
-            self.tasks.start_soon(units.watch, self, later, watch, partial(_ring, alarm))
-        try:
-            await alarm
-        except asyncio.CancelledError as error:
-            self.note_if_cancelled(error)
-        finally:
-            timer.cancel()
-            watch.cancel()
-            del self._sleepers[alarm]
-            if waker is not None:
-                waker.alarm = None
-
-    # ------------------------------------------------------------------ effects
-
-    def apply_effects(self) -> list[Ready]:
-        """Act on what the last transitions decided besides starting nodes; give what that made ready."""
-        ready: list[Ready] = []
-        effects = self.state.effects
-        while effects:
-            effect = effects.pop(0)
-            if isinstance(effect, Stopped):
-                ready += self._on_stopped(effect.chain)
-            elif isinstance(effect, RollBack):
-                self.tasks.start_soon(self._roll_back_nested, effect.scope, effect.undo)
-            else:
-                self._on_wake(effect)
-        return ready
-
-    def _on_stopped(self, chain: tuple[Scope, ...]) -> list[Ready]:
-        ready = self._call_off()
-        for scope in chain:
-            if scope in self._settling:
-                continue
-            self._settling.add(scope)
-            if self.policy(scope, "on_failure") == "cancel":
-                self.cut_below(scope, "another step failed")
-            else:
-                span = self.span(scope, "settle_timeout")
-                reason = f"it did not end within settle_timeout={span:g} s of a failure"
-                self._timers.append(self.clock.call_later(span, partial(self.cut_below, scope, reason)))
-        return ready
-
-    def _call_off(self) -> list[Ready]:
-        """Nothing new starts in stopped scopes: wake who waits for another attempt, empty the queues."""
-        for alarm, (later, _) in self._sleepers.items():
-            if later.scope.stopped:
-                _ring(alarm)
-        for limit, where in self.waits.items():
-            if where.stopped:
-                limit.cancel()
-        ready = self._given_up()
-        for scope in self.state.scopes():
-            for dropped in withdraw(scope) if scope.limiters else ():
-                ready += self.state.drop(*dropped)
-        return ready
-
-    # ------------------------------------------------------------------ leaving
-
-    def leave(self, leaving: Leaving) -> None:
-        """Leave the run as soon as what is in flight has settled; nothing new starts from now on."""
-        if self.leaving is not None or self.lost is not None or self.state.root.stopped:
-            return
-        self.leaving, self._gated = leaving, True
-        for alarm in self._sleepers:
-            _ring(alarm)
-        for limit in self.waits:
-            limit.cancel()
-        for scope, index in queued(list(self.state.scopes())) if self._bounded else ():
-            self.hold(scope, partial(self.state.drop, scope, index))
-        for waker in self._wakers.values():
-            waker.set()
-
-    def hold(self, scope: Scope, give_up: GiveUp) -> None:
-        """Something that was to start, or to go on, stays as it is for whoever goes on with the run.
-
-        ``give_up`` is called if its scope is stopped before the run is left.
-        """
-        self._held.append((scope, give_up))
-
-    def _turned_away(self, scope: Scope, index: int) -> bool:
-        """Whether a node whose turn has come is held."""
-        if scope.stopped:
-            return False
-        if self.leaving is None and self.awaits_trigger:
-            found = reached(self)
-            if found is not None:
-                self.leave(found)
-        if self.leaving is None:
-            return False
-        if scope.limiters and scope.plan.nodes[index].kind == "step":
-            self._start_admitted(release(scope))
-        self.hold(scope, partial(self.state.drop, scope, index))
-        return True
-
-    def _given_up(self) -> list[Ready]:
-        """What is held in stopped scopes does not wait for anybody any more."""
-        ready = pausing.give_up(self) if self.open_nodes else []
-        held, self._held = self._held, []
-        for scope, give_up in held:
-            if scope.stopped:
-                ready += give_up()
-            else:
-                self._held.append((scope, give_up))
-        return ready
-
-    def consider_leaving(self) -> None:
-        """Leave the run if nothing but waiting, for long or for somebody, is in progress."""
-        if self.leaving is None and self.lost is None:
-            found = to_rest(self, list(self._sleepers.values()))
-            if found is not None:
-                self.leave(found)
-
-    async def serve_now(self) -> None:
-        """See `orders.serve_now`."""
-        await orders.serve_now(self)
-
-    def await_decision(self, scope: Scope, index: int, failed: Failed) -> None:
-        """See `pausing.await_decision`."""
-        pausing.await_decision(self, scope, index, failed)
-
-    def at_a_time(self, delay: float, call: Callable[[], object]) -> None:
-        """Call something ``delay`` seconds from now, if the execution still is at work then."""
-        self._timers.append(self.clock.call_later(delay, call))
-
-    def _on_wake(self, effect: Wake) -> None:
-        event = self._wakers.get(effect.map)
-        if event is not None:
-            event.set()
-        if effect.ended is not None and effect.map.scope.hooks is not None:
-            self._outbox.append((effect.map, effect.ended))
-
-    async def _flush(self) -> None:
-        """Tell who listens of elements that ended."""
-        while self._outbox:
-            run, index = self._outbox.pop(0)
-            outcome = reporting.element_outcome(self, run, index)
-            await self.tell(
-                run.scope, "on_element_finish", events.ElementFinished, run.index, index=index, outcome=outcome
-            )
-
-    def waker(self, run: MapRun) -> asyncio.Event:
-        """The event that tells a map's source reader to look again."""
-        return self._wakers.setdefault(run, asyncio.Event())
-
-    def cut_below(self, scope: Scope, reason: str) -> None:
-        """Cancel every body in flight in a scope and below."""
-        if scope.parent is None:
-            if self.state.root.active:
-                self._cut_all(reason)
-            return
-        for limit, where in list(self.bodies.items()):
-            if _is_below(where, scope) and limit not in self.cutting:
-                self.cutting[limit] = reason
-                limit.cancel()
-
-    def _cut_all(self, reason: str) -> None:
-        if not self._engine_cut and self.cancelled is None:
-            self._engine_cut = True
-            self.cut_reason = reason
-            self.tasks.cancel_scope.cancel()
-
     async def _roll_back_nested(self, scope: Scope, undo: bool) -> None:
         with CancelScope(shield=True):
             await rollback.roll_back(self, scope, undo=undo)
@@ -589,135 +297,12 @@ class Execution(Services):
         ready = self.state.rolled_back(scope)
         return [*ready, *self.apply_effects()]
 
-    # ------------------------------------------------------------------ deadlines
+    # ------------------------------------------------------------------ what stages ask of others
 
-    def watch_deadline(self, scope: Scope) -> None:
-        """Arm the deadline of a scope that has one."""
-        span = self.option(scope.plan, "deadline")
-        if span is None:
-            return
-        now = self.clock.now()
-        until = scope.deadline = scope.deadline if scope.deadline is not None else now + span
-        self._timers.append(self.clock.call_later(max(0.0, until - now), partial(self._expire, scope, span)))
+    async def serve_now(self) -> None:
+        """See `orders.serve_now`."""
+        await orders.serve_now(self)
 
-    def _expire(self, scope: Scope, span: float) -> None:
-        if scope.failure is not None or not scope.active:
-            return
-        failed = Failed(DeadlineExceeded(scope.plan.name, span), scope, None)
-        reporting.blame_first_in_flight(self, failed, scope)
-        self.state.fail_scope(scope, failed)
-        self._settling.add(scope)
-        self.cut_below(scope, f"the deadline of {span:g} s passed")
-        self.start_all(self.apply_effects())
-
-    def guard_lost(self, scope: Scope, error: LeaseLost) -> None:
-        """What a scope held for all its bodies is lost: it fails, and what is in flight in it is cancelled."""
-        if scope.failure is not None or not scope.active or not hasattr(self, "tasks"):
-            return
-        failed = Failed(error, scope, None)
-        reporting.blame_first_in_flight(self, failed, scope)
-        self.state.fail_scope(scope, failed)
-        self._settling.add(scope)
-        self.cut_below(scope, str(error))
-        self.start_all(self.apply_effects())
-
-    def _meet_doom(self, error: AioreactorError) -> None:
-        """The run was taken up to be failed: nothing starts, and what may have started before counts as cut off."""
-        failed = Failed(error, self.state.root, None)
-        reporting.blame_first_in_flight(self, failed, self.state.root)
-        self.state.fail_scope(self.state.root, failed, always=True)
-
-    def _stop_timers(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-
-    # ------------------------------------------------------------------ cancellation and interruption
-
-    def _caller_is_cancelled(self) -> bool:
-        """Whether somebody cancelled the caller's task, or a cancel scope around it."""
-        assert self._host is not None
-        return self._host.cancelling() > self._host_baseline
-
-    def note_if_cancelled(self, error: asyncio.CancelledError) -> bool:
-        """Whether a ``CancelledError`` is a cancellation of the run, or of its bodies, rather than a leak."""
-        if self._engine_cut or self.lost or self.state.cancelled or self.interrupted is not None:
-            return True
-        if self._caller_is_cancelled():
-            self.note_cancel(error)
-            return True
-        return False
-
-    def note_cancel(self, error: asyncio.CancelledError) -> None:
-        """The run is cancelled from outside: stop it, cancel the bodies. The error goes on to the caller later."""
-        if self.cancelled is not None:
-            return
-        self.cancelled = error
-        if self.journal.durable and self.policy(self.state.root, "on_cancel") == "detach":
-            self.lose(Detached(f"run {self.state.run_id} was cancelled here, and is left to a worker"))
-            return
-        self.cut_reason = "the run was cancelled"
-        self._shut_down()
-        rollback.bound_by_cancel(self)
-
-    def order_cancel(self, order: orders.Cancel) -> None:
-        """Somebody asked for an end of the run: stop it, cancel the bodies. Nothing is raised here for it."""
-        if self.state.cancelled or self.lost is not None:
-            return
-        self.ordered = order
-        if order.mode == "rollback":
-            self.state.served = max(self.state.served, order.number)
-        self.cut_reason = order.reason
-        self._shut_down()
-
-    def interrupt(self, error: BaseException) -> None:
-        """A body raised ``KeyboardInterrupt`` or ``SystemExit``: abort the run."""
-        if self.interrupted is None:
-            self.interrupted = error
-            self.cut_reason = f"interrupted by {type(error).__name__}"
-            self._shut_down()
-
-    def lose(self, error: AioreactorError) -> None:
-        """The run is not ours to write any more, cannot be written, or is handed back: stop at once.
-
-        Nothing is rolled back here either: whoever goes on does that, from what was written.
-        """
-        if self.lost is None:
-            self.lost = error
-            self.cut_reason = "another execution goes on with the run"
-            event = _LOSSES.get(type(error), "run_handed_back")
-            note(logger, logging.WARNING, event, str(error), run_id=self.state.run_id)
-            self._shut_down()
-            for running in self.rollback_scopes:
-                running.cancel()
-
-    def unkept(self, error: Exception) -> None:
-        """A part of a checkpoint cannot be kept as it is: the run fails, and rolls back."""
-        note(logger, logging.ERROR, "value_not_kept", str(error), run_id=self.state.run_id)
-        failed = Failed(error, self.state.root, None)
-        reporting.blame_first_in_flight(self, failed, self.state.root)
-        self.state.fail_scope(self.state.root, failed, always=True)
-
-    def _shut_down(self) -> None:
-        self.state.cancel()
-        self._call_off()
-        tasks = getattr(self, "tasks", None)
-        if tasks is not None:
-            tasks.cancel_scope.cancel()
-
-
-def _needs_no_slot(ready: Ready) -> bool:
-    return ready[0].plan.nodes[ready[1]].kind != "step"
-
-
-def _ring(alarm: asyncio.Future[None]) -> None:
-    if not alarm.done():
-        alarm.set_result(None)
-
-
-def _is_below(scope: Scope, top: Scope) -> bool:
-    current: Scope | None = scope
-    while current is not None:
-        if current is top:
-            return True
-        current = current.owner
-    return False
+    def await_decision(self, scope: Scope, index: int, failed: Failed) -> None:
+        """See `pausing.await_decision`."""
+        pausing.await_decision(self, scope, index, failed)

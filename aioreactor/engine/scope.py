@@ -260,3 +260,20 @@ class MapRun:
     def settled(self) -> bool:
         """Whether no element is in flight and no other will come."""
         return self.exhausted and self.in_flight == 0
+
+
+class FanRun(MapRun):
+    """One map whose elements are runs of their own, in workers: there are none here, only how far it has come.
+
+    ``fed`` says how far its source was read, where this process knows; ``succeeded`` how many elements did, once they
+    have settled. ``back`` is set when they have been rolled back, as far as that went.
+    """
+
+    __slots__ = ("back", "fed", "lingered", "succeeded")
+
+    def __init__(self, scope: Scope, index: int) -> None:
+        super().__init__(scope, index)
+        self.fed: Any = None
+        self.lingered = False
+        self.succeeded = 0
+        self.back = False

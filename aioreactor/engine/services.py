@@ -8,26 +8,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from anyio import CancelScope
 from anyio.abc import TaskGroup
 
-from aioreactor.engine import events, reporting
+from aioreactor.engine import events, marks, reporting
 from aioreactor.engine.drive import shielded
+from aioreactor.engine.fans import Fans
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
-from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, Units
+from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, OuterHolds, Units
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
 from aioreactor.errors import AioreactorError, OwnershipLost, PayloadTooLarge, SerializationError
 from aioreactor.plan.model import Plan
-from aioreactor.redaction import Scrubber
+from aioreactor.redaction import Scrubber, secrets_of_fields
 from aioreactor.results import Outcome
 from aioreactor.trace import RawEntry, Status
 
 if TYPE_CHECKING:
     from aioreactor.engine.orders import Cancel
+    from aioreactor.engine.scheduler import Execution
 
 logger = logging.getLogger("aioreactor.engine")
 _OF_THE_ROOT = frozenset({"deadline", "max_concurrency"})
@@ -43,18 +45,23 @@ class Services(ABC):
         "_sending",
         "base",
         "clock",
+        "common",
         "coordinator",
         "environment",
+        "fans",
         "journal",
         "lost",
         "ordered",
         "outcome",
+        "outer_holds",
         "outer_results",
+        "parted",
         "plan",
         "state",
         "tasks",
         "unit_waits",
         "units",
+        "unmarked",
     )
 
     def __init__(self, environment: Environment, plan: Plan, run_id: str, journal: Journal | None = None) -> None:
@@ -70,14 +77,24 @@ class Services(ABC):
         self.tasks: TaskGroup
         self.outcome: Outcome[Any] | None = None
         self.lost: AioreactorError | None = None
+        self.parted = False
+        """Whether the run was let go unfinished: whoever takes it goes on with it."""
         self.ordered: Cancel | None = None
         """Somebody else's request to cancel the run, if that is what ends it."""
+        self.fans: Fans | None = None
+        """Who deals the elements of maps to workers; only of a run that is kept, and is no element itself."""
         self.units: Units | None = None
         """Who dispatches; only of a run that is kept."""
         self.unit_waits: dict[Ready, float] = {}
         """Since when nodes wait for units, by the monotonic clock."""
+        self.unmarked: dict[Ready, tuple[str, Any]] = {}
+        """Steps that are under way, with the periods to be marked when they have completed; see `marks`."""
+        self.outer_holds: OuterHolds | None = None
+        """In the run of an element: what the run that waits for it holds meanwhile."""
         self.outer_results: Mapping[str, Any] | None = None
         """In the run of a dispatched step: the results of its parent."""
+        self.common: Mapping[str, Any] = {}
+        """Inputs that many executions have in common; whoever made this one has told it their secrets."""
         self._host: asyncio.Task[Any] | None = None
         self._scrubber: Scrubber | None = None
         self._secrets: set[str] = set()
@@ -97,6 +114,10 @@ class Services(ABC):
     @abstractmethod
     def unkept(self, error: Exception) -> None:
         """A part of a checkpoint cannot be kept as it is: the run fails."""
+
+    @abstractmethod
+    def keep_progress(self) -> None:
+        """Have what bodies report kept soon, with whatever else there is to keep then."""
 
     @abstractmethod
     def interrupt(self, error: BaseException) -> None:
@@ -154,6 +175,15 @@ class Services(ABC):
         if len(self._secrets) != before:
             self._scrubber = None
 
+    def learn_inputs(self, inputs: Mapping[str, Any], hidden: Iterable[str]) -> None:
+        """Learn the secrets among inputs; what is common to many runs is not walked through for each of them."""
+        self.learn_secrets(secrets_of_fields(self.own(inputs), hidden))
+
+    def own(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those inputs that are not common to many runs."""
+        common = self.common
+        return {name: item for name, item in inputs.items() if common.get(name) is not item} if common else inputs
+
     async def save(self, *, always: bool = False, firm: bool = False) -> None:
         """Write a checkpoint of what changed; shielded, since what completed has to be known.
 
@@ -209,30 +239,61 @@ class Services(ABC):
 
     async def part(self, delay: float, waits_for: str, status: Status = "running") -> str:
         """Write the last checkpoint, and let the run go unfinished; gives the id of the job that goes on with it."""
+        if self.lost is not None:
+            return ""
         nodes, entries = self.state.take_changes()
         try:
-            return await self.journal.part(self._checkpoint(nodes, entries, status), delay, waits_for)
+            job_id = await self.journal.part(self._checkpoint(nodes, entries, status), delay, waits_for)
         except (OwnershipLost, JournalFailed) as error:
             self.lose(error)
             return ""
+        self.parted = True
+        return job_id
 
     def _checkpoint(
         self, nodes: list[Ready], entries: list[RawEntry], status: Status, *, firm: bool = False
     ) -> Checkpoint:
+        if self.unmarked:
+            marks.owe(cast("Execution", self))
         return Checkpoint(
-            nodes, entries, status, self._fate(), self.state.notes, firm, self.state.served, self.state.gates
+            nodes,
+            entries,
+            status,
+            self._fate(),
+            self.state.notes,
+            firm,
+            self.state.served,
+            self.state.gates,
+            self._reported(),
         )
+
+    def _reported(self) -> Mapping[str, Any] | None:
+        return dict(self.state.reported) if self.state.reported else None
 
     def _fate(self) -> Fate | None:
         state = self.state
+        left = tuple(state.rollback_failures)
         if state.failures:
-            first = state.failures[0]
-            return Fate("failed", first.path, first.error, first.attempts)
+            first, *rest = state.failures
+            others = [failed.error for failed in rest]
+            return Fate(
+                "failed",
+                first.path,
+                first.error,
+                first.attempts,
+                left=left,
+                others=others,
+                arguments=first.arguments,
+                retryable=first.retryable,
+            )
         if self.ordered is not None and self.ordered.mode == "stop":
             return None  # it goes back only if somebody asks for that
         if state.cancelled:
-            return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None)
-        return Fate("halted", state.halt[1], reason=state.halt[0]) if state.halt is not None else None
+            return Fate("cancelled", reason=self.ordered.reason if self.ordered is not None else None, left=left)
+        if state.halt is None:
+            return None
+        others = [failed.error for failed in state.late_errors]
+        return Fate("halted", state.halt[1], reason=state.halt[0], left=left, others=others)
 
     def hooks_of(self, around: Hooks | None, middlewares: Iterable[Any]) -> Hooks | None:
         """The hooks of a nested scope with middlewares of its own."""
@@ -271,7 +332,11 @@ class Services(ABC):
     def report_progress(
         self, scope: Scope, index: int, attempt: int, done: float, total: float | None, message: str
     ) -> None:
-        """Send a progress event from a body, or from its thread, without making it wait."""
+        """Keep how far a body is, and send a progress event, from the body or its thread, without making it wait."""
+        self.state.reported[scope.path_of(index)] = (done, total, message)
+        if self.state.recording:
+            assert self._host is not None
+            self._host.get_loop().call_soon_threadsafe(self.keep_progress)
         if scope.hooks is None or not scope.hooks.listening("on_progress"):
             return
         send = partial(

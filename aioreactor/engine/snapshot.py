@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aioreactor.engine.limiter import Ready
-from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Opening, Parked, Scope
-from aioreactor.engine.state import CRASHED, WHOLE, RollBack, RunState
+from aioreactor.engine.scope import Failed, FanRun, MapRun, NodeStatus, Opening, Parked, Scope
+from aioreactor.engine.state import CRASHED, RunState
+from aioreactor.engine.state_changes import WHOLE
+from aioreactor.engine.state_effects import RollBack
 from aioreactor.errors import StepCancelled
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.results import Skipped, Success
@@ -123,16 +125,24 @@ def image_of(ready: Ready, codec: Codec) -> Image:
         status,
         attempts=scope.attempt_of(index),
         order=scope.order.get(index, 0) if scope.order else 0,
-        value=_value_of(scope, index, node, codec) if status in _DONE and _is_kept(node) else None,
+        value=_value_of(scope, index, node, codec) if status in _DONE and _is_kept(node, inner) else None,
         error=codec.error(error) if error is not None else None,
         inputs=codec.inputs(inner.plan, inner.inputs) if isinstance(inner, Scope) else None,
         item=codec.item(node, path, scope.item) if scope.plan.element else None,
-        opened=inner.opened if isinstance(inner, MapRun) else 1 + opening.refused if opening is not None else 0,
+        opened=_opened_in(inner) if isinstance(inner, MapRun) else 1 + opening.refused if opening is not None else 0,
         due=_due_of(scope, index, status, inner) if opening is None else opening.deadline or 0.0,
         arguments=codec.arguments(node, scope.made[index]) if scope.made and index in scope.made else None,
         correlation=opening.correlation_id if opening is not None else None,
         gates=_gates_of(scope, index, inner),
     )
+
+
+FANNED = -1
+"""Stands for the number of elements of a map whose elements are elsewhere."""
+
+
+def _opened_in(run: MapRun) -> int:
+    return FANNED if isinstance(run, FanRun) else run.opened
 
 
 def _gates_of(scope: Scope, index: int, inner: Any) -> dict[str, Any] | None:
@@ -158,9 +168,14 @@ def _due_of(scope: Scope, index: int, status: NodeStatus, inner: Any) -> float:
     return scope.due.get(index, 0.0) if scope.due and status in _WAITS else 0.0
 
 
-def _is_kept(node: PlanNode) -> bool:
+def _is_kept(node: PlanNode, inner: Scope | MapRun | None) -> bool:
     """Whether a node's value is stored: a composed child's and a map's follow from what is inside them."""
-    return node.kind in {"step", "interrupt"} or node.collect is not None or node.unit is not None
+    return (
+        isinstance(inner, FanRun)
+        or node.kind in {"step", "interrupt"}
+        or node.collect is not None
+        or node.unit is not None
+    )
 
 
 def _value_of(scope: Scope, index: int, node: PlanNode, codec: Codec) -> bytes:
@@ -290,6 +305,10 @@ class Restorer:
             child.deadline = image.due or None
             self._holds(child, image)
             self._scope(child)
+        elif node.kind == "map" and image.opened == FANNED:
+            status = scope.status[node.index]
+            self.state.open_fan(scope, node.index)
+            scope.status[node.index] = status
         elif node.kind == "map" and image.status != NodeStatus.READY:
             self._map(self.state.adopt_map(scope, node.index), image.opened)
 
@@ -347,7 +366,9 @@ class Restorer:
             scope.suspects = scope.suspects or set()
             scope.suspects.add(node.index)
         found: list[Ready] = [(scope, node.index)]
-        if isinstance(inner, MapRun):
+        if isinstance(inner, FanRun):
+            scope.status[node.index] = NodeStatus.RUNNING
+        elif isinstance(inner, MapRun):
             for index, element in inner.elements.items():
                 if index not in inner.outcomes:
                     found += self._ready_element(element)

@@ -14,20 +14,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 
 from aioreactor.engine import events
 from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, validated, view_of
-from aioreactor.engine.attempt import Later, ended, instance_of, keep
+from aioreactor.engine.attempt import Later, ended, keep
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.ports import JournalFailed
+from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.scope import MapRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
+from aioreactor.engine.unit_keys import refuse_held
 from aioreactor.errors import (
     ArgumentError,
+    ContentionError,
     DefinitionError,
     InputValidationError,
     PayloadTooLarge,
@@ -46,12 +49,15 @@ from aioreactor.trace import RunRecord
 
 if TYPE_CHECKING:
     from aioreactor.engine.scheduler import Execution
+    from aioreactor.engine.services import Services
 
 logger = logging.getLogger("aioreactor.engine")
 PAUSE = 1.0
 """Seconds after which is looked again when it cannot be waited for a unit's end."""
 
-_REFUSALS = (ArgumentError, InputValidationError, DefinitionError, SerializationError, PayloadTooLarge)
+_REFUSALS = (
+    ArgumentError, InputValidationError, DefinitionError, SerializationError, PayloadTooLarge, ContentionError,
+)  # fmt: skip
 _UNREADABLE = (RunNotFound, SerializationError, UnknownReactor, PayloadTooLarge)
 _OVER = ("completed", "failed", "halted", "aborted")
 
@@ -100,24 +106,27 @@ def _inputs(ex: Execution, scope: Scope, index: int) -> dict[str, Any]:
 
     Raises:
         ArgumentError, InputValidationError, DefinitionError: they cannot be resolved, or do not fit.
+        ContentionError: it would wait for what is held around it.
     """
     node, path = scope.plan.nodes[index], scope.path_of(index)
     plan = node.unit
     assert plan is not None
+    known: Mapping[str, Any]
     given = resolve(node.passed, Frame(ex, scope, index))
     if not plan.unit_of:
         owner = f"{plan.reactor.__qualname__} in step {path!r}"
-        inputs = validated(plan.fields, given, owner)
+        known = inputs = validated(plan.fields, given, owner)
         cross_checked(view_of(plan, inputs), owner)
     else:
-        _check_step(ex, scope, index)
+        known = _checked_step(ex, scope, index)
         inputs = {**scope.inputs, PATH: path, **given}
+    refuse_held(ex, scope, index, known)
     ex.learn_secrets(secrets_of_fields(inputs, plan.fields.hidden))
     return inputs
 
 
-def _check_step(ex: Execution, scope: Scope, index: int) -> None:
-    """Refuse arguments that every attempt would refuse.
+def _checked_step(ex: Execution, scope: Scope, index: int) -> Mapping[str, Any]:
+    """The arguments of a step as far as they are known here; those that every attempt would refuse are refused.
 
     Raises:
         ArgumentError, InputValidationError: they do not fit.
@@ -127,11 +136,12 @@ def _check_step(ex: Execution, scope: Scope, index: int) -> None:
     values = resolve(args, Frame(ex, scope, index))
     if node.step_class is None:
         checked(args, values, owner)
-        return
+        return values
     fields = node.step_class.__aioreactor_fields__
     values = validated(fields, values, owner)
     if not fields.resources:
         cross_checked(instance_of(ex, node, values), owner)
+    return values
 
 
 # ---------------------------------------------------------------------- waiting for outcomes
@@ -211,7 +221,7 @@ async def _wait(ex: Execution, scope: Scope, index: int, unit: int) -> Readies |
     return await ended(ex, scope, index, 1, error, started=False, retry=False)
 
 
-async def watch(ex: Execution, later: Later, limit: CancelScope, ring: Callable[[], None]) -> None:
+async def watch(ex: Services, later: Later, limit: CancelScope, ring: Callable[[], None]) -> None:
     """Ring when the unit that ``later`` waits for has ended.
 
     Cancellation: nobody waits any more.

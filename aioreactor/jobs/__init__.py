@@ -13,6 +13,7 @@ on, and rings for each once per loss.
 | the host is full | deliveries stay in the queue; what does not fit of one is rung again |
 | a ring for what lives here already | looked at once more after it has ended, lest a wake-up be lost |
 | the queue's server is away | what runs goes on; the worker looks again; lost rings are swept |
+| a schedule ticks | one of the workers that have it begins the run, see `ticker` |
 | a job that this version does not know | logged and dropped; its runs are swept |
 
 Any arq worker runs these jobs, at the pace of its polling (`settings`); `worker.Worker` is woken at once (`wake`).
@@ -21,6 +22,7 @@ Any arq worker runs these jobs, at the pace of its polling (`settings`); `worker
 from aioreactor.jobs.host import Host
 from aioreactor.jobs.ports import Backing, Carrier, Doorbell, OpensBacking, SweptStore
 from aioreactor.jobs.queue import JobQueue
+from aioreactor.jobs.schedules import Schedule, schedule
 from aioreactor.jobs.service import WorkerService
 from aioreactor.jobs.settings import WorkerSettings, redis_settings, worker_settings
 from aioreactor.jobs.sweeper import Swept, sweep
@@ -33,6 +35,7 @@ __all__ = [
     "Host",
     "JobQueue",
     "OpensBacking",
+    "Schedule",
     "Swept",
     "SweptStore",
     "Worker",
@@ -40,6 +43,7 @@ __all__ = [
     "WorkerSettings",
     "create_worker",
     "redis_settings",
+    "schedule",
     "sweep",
     "worker_settings",
 ]

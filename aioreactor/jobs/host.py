@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from aioreactor.jobs.ports import Carrier
+from aioreactor.rooms import room_here
 
 HAND_BACK = 15.0
 """Seconds that a cancelled execution gets for saving and letting go; then its lease has to run out."""
@@ -39,13 +40,45 @@ class Host:
         self._carrier = carrier
         self._running: dict[str, asyncio.Task[None]] = {}
         self._rung_again: set[str] = set()
+        self._many = 0
+        """How many deliveries are executions of their own many times over: those may borrow."""
+        self._lent = 0
         self._ended = asyncio.Event()
         self._hurry = asyncio.Event()
 
     @property
     def free(self) -> int:
         """How many more fit in; none after `drain` began."""
-        return 0 if self.closed else max(self.max_concurrency - len(self._running), 0)
+        return 0 if self.closed else max(self.max_concurrency - len(self._running) - self._lent, 0)
+
+    @property
+    def most(self) -> int:
+        """See `Room.most`: an eighth, or one at least, is left for other work."""
+        return max(1, self.max_concurrency - max(1, self.max_concurrency // 8))
+
+    def enter(self) -> bool:
+        """See `Room.enter`."""
+        if self._many + self._lent >= self.most:
+            return False
+        self._many += 1
+        return True
+
+    def leave(self) -> None:
+        """See `Room.leave`."""
+        self._many -= 1
+
+    def lend(self, wanted: int) -> int:
+        """See `Room.lend`."""
+        lent = max(min(wanted, self.free, self.most - self._many - self._lent), 0)
+        self._lent += lent
+        return lent
+
+    def give_back(self, count: int) -> None:
+        """See `Room.give_back`."""
+        self._lent -= count
+        if count and self.on_room is not None:
+            self.on_room()
+        self._ended.set()
 
     @property
     def running(self) -> int:
@@ -77,6 +110,7 @@ class Host:
     async def _carry(self, run_id: str, delivery: str) -> None:
         task = asyncio.current_task()
         assert task is not None
+        room_here.set(self)
         try:
             while True:
                 self._rung_again.discard(run_id)

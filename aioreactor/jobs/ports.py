@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from aioreactor.clock import SYSTEM_CLOCK, Clock
+from aioreactor.definition.reactor import Reactor
+from aioreactor.jobs.book import ScheduleBook
 from aioreactor.store.records import Repaired, RunRow
 
 
@@ -65,6 +68,46 @@ class SweptStore(Protocol):
         ...
 
 
+class Starts(Protocol):
+    """Begins the runs of schedules."""
+
+    async def start(self, reactor: type[Reactor[Any]], inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+        """Have a worker execute a new run; False if there is one of this id already.
+
+        Raises:
+            AioreactorError: It cannot be begun.
+            StoreError: The store is away; it may have been begun.
+
+        Cancellation: it was begun, or not.
+        """
+        ...
+
+    async def is_over(self, run_id: str) -> bool:
+        """Whether a run has ended, or there is no such run any more.
+
+        Raises:
+            StoreError: The store is away.
+
+        Cancellation: nothing happens.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """What schedules need.
+
+    Attributes:
+        starts: Begins their runs.
+        book: Knows which ticks were dealt with, and what time it is.
+        clock: Measures how long to sleep.
+    """
+
+    starts: Starts
+    book: ScheduleBook
+    clock: Clock = SYSTEM_CLOCK
+
+
 @dataclass(frozen=True, slots=True)
 class Backing:
     """What stands behind a worker.
@@ -72,10 +115,12 @@ class Backing:
     Attributes:
         carrier: Executes runs.
         store: Is swept; None leaves that to others.
+        scheduling: Serves schedules; None has none.
     """
 
     carrier: Carrier
     store: SweptStore | None = None
+    scheduling: Scheduling | None = None
 
 
 OpensBacking: TypeAlias = Callable[[dict[Any, Any]], AbstractAsyncContextManager[Backing]]

@@ -21,7 +21,9 @@ from aioreactor.jobs.beats import Beats
 from aioreactor.jobs.host import Host
 from aioreactor.jobs.ports import Backing, Hook, OpensBacking
 from aioreactor.jobs.queue import JobQueue
+from aioreactor.jobs.schedules import Schedule
 from aioreactor.jobs.sweeper import LIMIT, sweep_up
+from aioreactor.jobs.ticker import Ticker
 
 JOB_TIMEOUT = 30
 """Seconds. A delivery takes milliseconds; with arq's ten seconds more, this is when a killed worker's comes again."""
@@ -51,6 +53,7 @@ class WorkerService:
         shutdown_grace: Seconds for what runs when the worker is told to end.
         sweep_interval: Seconds between sweeps, over all workers of the queue; None leaves them to others.
         sweep_limit: Runs per batch of a sweep.
+        schedules: Whose runs it begins.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class WorkerService:
         shutdown_grace: float = 10.0,
         sweep_interval: float | None = 10.0,
         sweep_limit: int = LIMIT,
+        schedules: Sequence[Schedule] = (),
     ) -> None:
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency is to be at least 1, not {max_concurrency}")
@@ -70,11 +74,13 @@ class WorkerService:
         self.shutdown_grace = shutdown_grace
         self.sweep_interval = sweep_interval
         self.sweep_limit = sweep_limit
+        self.schedules = schedules
         self.host: Host | None = None
         self.ended = False
         self._given = backing
         self._opened: AbstractAsyncContextManager[Backing] | None = None
         self._backing: Backing | None = None
+        self._ticker: Ticker | None = None
         self._starting = asyncio.Lock()
         self._beats: Beats | None = None
         self._carries = False
@@ -109,7 +115,10 @@ class WorkerService:
         Cancellation: what runs is cancelled and hands itself back, but is not rung again.
         """
         host, self.ended = self.host, True
+        ticker, self._ticker = self._ticker, None
         try:
+            if ticker is not None:
+                await ticker.aclose()
             if self._beats is not None:
                 await self._beats.stop()
             if host is not None:
@@ -196,6 +205,7 @@ class WorkerService:
                     _log.exception("this worker cannot carry runs on yet; it tries again with the next delivery")
                 else:
                     self.host = Host(self._backing.carrier, max_concurrency=self.max_concurrency)
+                    self._tick(self._backing)
                     self._beats = Beats(self.queue, self._load)
                     self._beats.start()
         return self.host
@@ -204,6 +214,13 @@ class WorkerService:
         """Runs, and places for them: none in one that was only seen to sweep, whose process may have another."""
         host = self.host
         return (host.running, host.max_concurrency) if host is not None and self._carries else (0, 0)
+
+    def _tick(self, backing: Backing) -> None:
+        if self.schedules and backing.scheduling is None:
+            _log.error("what stands behind this worker begins no runs: %d schedules do not tick", len(self.schedules))
+        elif self.schedules and backing.scheduling is not None:
+            self._ticker = Ticker(self.schedules, backing.scheduling, self.queue.queue_name)
+            self._ticker.start()
 
     async def _open(self, ctx: dict[Any, Any]) -> Backing:
         if isinstance(self._given, Backing):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeGuard, cast
@@ -19,6 +20,7 @@ from redis.backoff import ConstantBackoff
 from aioreactor.jobs import payload
 from aioreactor.jobs.ports import Backing, Carrier, Hook, OpensBacking, SweptStore
 from aioreactor.jobs.queue import JobQueue
+from aioreactor.jobs.schedules import Schedule, checked, schedules_in
 from aioreactor.jobs.service import WorkerService, guarded
 from aioreactor.registry import open_modules
 from aioreactor.settings import Settings
@@ -66,6 +68,7 @@ def worker_settings(
     sweep_interval: float | None = 10.0,
     functions: Sequence[Any] = (),
     cron_jobs: Sequence[Any] = (),
+    schedules: Iterable[Schedule] | None = (),
     **options: Any,
 ) -> type[WorkerSettings]:
     """Settings for an arq worker that carries runs on, beside the user's own jobs.
@@ -82,20 +85,22 @@ def worker_settings(
         sweep_interval: Seconds between sweeps, over all workers; None leaves them to others.
         functions: The user's own.
         cron_jobs: The user's own.
+        schedules: Whose runs it begins, beside those at the top level of ``modules``; None begins none.
         options: Anything else that arq's worker takes. Hooks are kept, and their errors logged. The queue is read
             as plain data unless ``job_deserializer`` says otherwise.
 
     Raises:
+        DefinitionError, InputValidationError: A schedule cannot begin runs.
         ImportError: A module cannot be imported.
         TypeError: arq's worker knows no such option.
-        ValueError: A URL or number cannot be used.
+        ValueError: A URL or number cannot be used, or two schedules have one key.
     """
     if unknown := options.keys() - _OPTIONS:
         raise TypeError(f"an arq worker has no option {', '.join(sorted(unknown))}")
     names = tuple(dict.fromkeys(modules))
-    for name in names:
-        importlib.import_module(name)
+    imported = [importlib.import_module(name) for name in names]
     open_modules(names)
+    found = () if schedules is None else checked([*schedules, *itertools.chain(*map(schedules_in, imported))])
     url = _queue_url(queue_url, settings)
     if not isinstance(queue, JobQueue):
         name = queue or (settings.queue if settings is not None else None) or default_queue_name
@@ -107,8 +112,18 @@ def worker_settings(
         max_concurrency=max_concurrency,
         shutdown_grace=shutdown_grace,
         sweep_interval=sweep_interval,
+        schedules=found,
     )
-    attributes = {
+    attributes = _attributes(service, options, functions, cron_jobs)
+    return type("WorkerSettings", (WorkerSettings,), {**attributes, "service": service, "modules": names, "url": url})
+
+
+def _attributes(
+    service: WorkerService, options: dict[str, Any], functions: Sequence[Any], cron_jobs: Sequence[Any]
+) -> dict[str, Any]:
+    """What arq's worker reads."""
+    queue = service.queue
+    return {
         # arq's own delays would make its default of ten jobs 20 a second.
         "poll_delay": 0.1,
         "max_jobs": 50,
@@ -122,7 +137,6 @@ def worker_settings(
         "functions": [*functions, *service.functions()],
         "cron_jobs": [*cron_jobs, *service.cron_jobs()],
     }
-    return type("WorkerSettings", (WorkerSettings,), {**attributes, "service": service, "modules": names, "url": url})
 
 
 def _deserializer(options: dict[str, Any]) -> payload.Loads:

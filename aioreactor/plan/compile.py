@@ -22,7 +22,7 @@ from aioreactor.plan.graph import Reach, dependants_of, find_cycle
 from aioreactor.plan.model import Arg, Call, Plan, PlanNode, Source
 from aioreactor.plan.resources import resources_of
 from aioreactor.plan.types import fits, is_known
-from aioreactor.plan.units import units_in
+from aioreactor.plan.units import fans_in, units_in
 
 
 def compile_plan(declaration: Declaration) -> Plan:
@@ -165,10 +165,10 @@ class _Compiler(NodeCompiler):
         inner = [found for node in nodes if (found := node.child or node.element) is not None]
         plan.has_bounds = plan.options.max_concurrency is not None or any(found.has_bounds for found in inner)
         plan.has_units = next(units_in(plan), None) is not None
+        plan.has_fans = next(fans_in(plan), None) is not None
         plan.resource_needs = tuple(resources_of(plan))
         plan.fingerprint = fingerprint(plan)
         plan.record_reasons = store_need.of_record(plan)
-        plan.later_reasons = store_need.later(plan)
         plan.store_reasons = store_need.reasons(plan)
         return plan
 

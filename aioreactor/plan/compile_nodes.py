@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from types import GenericAlias
 from typing import Any, Union
@@ -31,7 +32,7 @@ from aioreactor.plan.model import Arg, Call, Plan, PlanNode, Source
 from aioreactor.plan.parameters import is_async, is_generator, parameters
 from aioreactor.plan.parameters import returns as return_annotation
 from aioreactor.plan.types import declared_argument, is_known, source_problem, without_signals
-from aioreactor.plan.units import step_plan, stored_type
+from aioreactor.plan.units import step_plan, stored_type, unit_name
 from aioreactor.results import Failure
 
 UNITS = frozenset(("async_step", "async_reactor"))
@@ -173,10 +174,40 @@ class NodeCompiler:
             elif isinstance(node, AsyncReactorNode) and made.child is not None:
                 value = value_type(node.child)
                 made.unit, made.passed = made.child, made.args
+            elif isinstance(node, MapNode) and node.fan_out is not None:
+                self._bind_fan(made, node, nodes)
+                continue
             else:
                 continue
             made.independent = node.independent
             made.kept_as = stored_type(value if is_known(value) else Any)
+
+    def _bind_fan(self, made: PlanNode, node: MapNode[Any], nodes: list[PlanNode]) -> None:
+        """What the elements of a map that fans out are, as runs of their own."""
+        assert made.element is not None
+        if isinstance(made.over, Arg) and made.over.source is Source.RESULT:
+            nodes[made.over.index].dealt = True
+        if not made.element.element:
+            made.fan = self._guarded_by_use(made, node)
+            made.passed = tuple(arg for arg in made.args if arg.source is not Source.ITEM)
+            return
+        value, inner = without_signals(self.type_of(node.element)), made.element.nodes[0]
+        made.fan, made.passed = step_plan(self.declaration, inner, value, name=made.name, undone=True)
+
+    def _guarded_by_use(self, made: PlanNode, node: MapNode[Any]) -> Plan:
+        """The plan of an element that is a reactor, with the coordination that it has as a part of this one.
+
+        It is the reactor's own unless the map says otherwise; and positions in line belong to whole runs.
+        """
+        plan = made.element
+        assert plan is not None
+        given = getattr(node.element, "coordination", None)
+        chosen = given if given is not None else plan.options.coordination
+        kept = tuple(each for each in chosen if each.kind != "ordered_lock")
+        if kept == plan.options.coordination:
+            return plan
+        options = plan.options.extended({"name": plan.options.name, "coordination": kept})
+        return replace(plan, name=unit_name(self.declaration.name, made.name), options=options)
 
     def _retry(self, node: StepNode[Any]) -> Retry:
         given = (node.retries, self.declaration.options.retries)
@@ -192,7 +223,8 @@ class NodeCompiler:
         made.on_halt = node.on_halt
         made.coordination = node.coordination if node.coordination is not None else ()
         taken = node.coordination if node.coordination is not None else child.options.coordination
-        if any(getattr(each, "kind", "") == "ordered_lock" for each in taken):
+        lined = any(getattr(each, "kind", "") == "ordered_lock" for each in taken)
+        if lined and (node.kind == "compose" or item is not None):
             text = "its OrderedLock is ignored here; positions belong to whole runs"
             self.report.warnings.append(f"{where}: {text}")
         self.report.unresolved += [f"{where}: {text}" for text in child.unresolved]

@@ -96,6 +96,10 @@ class PlanNode:
     concurrency: int = 16
     atomic: bool = True
     fan_out: FanOut | None = None
+    dealt: bool = False
+    """Whether a map fans out from its result, item by item."""
+    fan: Plan | None = None
+    """Of a map that fans out: what its elements are as runs of their own. ``passed`` is what they have in common."""
     collect: Call | None = None
     undo_all: Call | None = None
     unit: Plan | None = None
@@ -138,8 +142,6 @@ class Plan:
     store_reasons: tuple[str, ...] = ()
     record_reasons: tuple[str, ...] = ()
     """Those of them that need the run itself to be stored."""
-    later_reasons: tuple[str, ...] = ()
-    """Those of them that this release does not do yet, with a store either."""
     element: bool = False
     """A map's element that is a single step: its path is the element's own."""
     waiting: tuple[int, ...] = ()
@@ -147,6 +149,8 @@ class Plan:
     """Where, name and annotation of every resource that a run will ask for."""
     has_bounds: bool = False
     """Whether it, or something nested in it, declares ``max_concurrency``."""
+    has_fans: bool = False
+    """Whether it, or a reactor composed into it, has a map that fans out."""
     has_units: bool = False
     """Whether it, or something nested in it, dispatches units."""
     unit_of: str = ""

@@ -18,7 +18,7 @@ def reasons(plan: Plan) -> tuple[str, ...]:
         found.append(f"{plan.reactor.__qualname__} declares coordination")
     found += [text for node in plan.nodes for text in _coordinated(node, f"step {node.name!r}")]
     found += [text for node in plan.nodes for inner in _plans_in(node) for text in inner.store_reasons]
-    return tuple(dict.fromkeys([*later(plan), *found, *of_record(plan)]))
+    return tuple(dict.fromkeys([*found, *of_record(plan)]))
 
 
 def of_record(plan: Plan) -> tuple[str, ...]:
@@ -30,6 +30,7 @@ def of_record(plan: Plan) -> tuple[str, ...]:
         found.append(f'{plan.reactor.__qualname__} has on_cancel="detach"')
     for node in plan.nodes:
         found += [f"step {node.name!r} {_UNITS[node.kind]}"] if node.kind in _UNITS else []
+        found += [f"map {node.name!r} fans out"] if node.fan_out is not None else []
         found += [text for inner in _plans_in(node) for text in inner.record_reasons]
         found += _waits_in(node)
     return tuple(dict.fromkeys(found))
@@ -44,24 +45,6 @@ def _waits_in(node: PlanNode) -> list[str]:
         found += [
             text.replace("step ''", f"map {node.name!r}") for one in node.element.nodes for text in _waits_in(one)
         ]
-    return found
-
-
-def later(plan: Plan) -> tuple[str, ...]:
-    """One text per thing that this release does not do yet, wherever it is executed."""
-    found: list[str] = []
-    for node in plan.nodes:
-        found += _of_node(node)
-        found += node.unit.later_reasons if node.unit is not None else ()
-    return tuple(dict.fromkeys(found))
-
-
-def _of_node(node: PlanNode) -> list[str]:
-    found = [f"map {node.name!r} fans out"] if node.fan_out is not None else []
-    if node.element is not None and node.element.element:
-        found += [text.replace("step ''", f"map {node.name!r}") for one in node.element.nodes for text in _of_node(one)]
-    for inner in _plans_in(node):
-        found += inner.later_reasons
     return found
 
 

@@ -1,5 +1,7 @@
 """What is dispatched as a run of its own: for an ``async_reactor`` its child, for an ``async_step`` a plan of one step.
 
+The same goes for the elements of a map that fans out.
+
 A worker knows nothing of the parent's results, so whatever the step takes from them is resolved when it is dispatched,
 and stored with the parent's inputs as further inputs, whose names begin with ``@``. The step reads them from there.
 Inputs as they are, values, resources and the context it finds by itself.
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Union
 
+from aioreactor.definition.annotations import UNKNOWN
 from aioreactor.definition.fields import Field, FieldSet
 from aioreactor.definition.reactor import Declaration
 from aioreactor.plan.fingerprint import fingerprint
@@ -20,6 +23,9 @@ from aioreactor.results import Dispatched, Failure, Halt, Success
 
 PATH = "@path"
 """The input of a dispatched step that says where in the parent it stands."""
+
+ITEM = "@item"
+"""The input of an element that is a single step: its item."""
 
 _MADE_HERE = (Source.CONTEXT, Source.RESOURCE, Source.ERROR, Source.OWN_RESULT, Source.ARGUMENT)
 
@@ -50,9 +56,33 @@ def name_parts(name: str) -> tuple[str, str]:
     return (reactor, step) if bracket else (name, "")
 
 
-def step_plan(declaration: Declaration, node: PlanNode, value: Any) -> tuple[Plan, tuple[Arg, ...]]:
-    """The plan of a dispatched step whose body gives ``value``; and what is resolved when it is dispatched."""
+def fans_in(plan: Plan) -> Iterator[PlanNode]:
+    """The maps of a plan, and of its composed children, that fan out."""
+    for node in plan.nodes:
+        if node.fan is not None:
+            yield node
+        if node.kind == "compose" and node.child is not None:
+            yield from fans_in(node.child)
+
+
+def has_undos(plan: Plan) -> bool:
+    """Whether a run of a plan that has completed may leave something to be undone."""
+    for node in plan.nodes:
+        inner = node.child if node.kind == "compose" else node.element
+        if node.undo is not None or node.undo_all is not None or (inner is not None and has_undos(inner)):
+            return True
+    return False
+
+
+def step_plan(
+    declaration: Declaration, node: PlanNode, value: Any, *, name: str = "", undone: bool = False
+) -> tuple[Plan, tuple[Arg, ...]]:
+    """The plan of a dispatched step whose body gives ``value``; and what is resolved when it is dispatched.
+
+    ``undone``: of an element of the map ``name``, whose undo belongs to it.
+    """
     passing = _Passing()
+    node = replace(node, name=name or node.name)
     one = replace(
         node,
         index=0,
@@ -64,7 +94,7 @@ def step_plan(declaration: Declaration, node: PlanNode, value: Any) -> tuple[Pla
         args=passing.all("", node.args),
         body=passing.call("", node.body),
         compensate=passing.call("compensate.", node.compensate),
-        undo=None,
+        undo=passing.call("undo.", node.undo) if undone else None,
         prepared=None,
     )
     options = declaration.options.extended(
@@ -105,6 +135,9 @@ class _Passing:
         return tuple(self._one(slot, arg) for arg in args)
 
     def _one(self, slot: str, arg: Arg) -> Arg:
+        if arg.source is Source.ITEM:
+            self.fields.setdefault(ITEM, Field(ITEM, UNKNOWN if arg.path or arg.transform else arg.annotation))
+            return replace(arg, source=Source.INPUT, name=ITEM)
         if arg.source in _MADE_HERE or (arg.source is not Source.RESULT and arg.transform is None):
             return arg
         name = next((known.parameter for known in self.args if _is_same(known, arg)), "")

@@ -162,6 +162,22 @@ class Claim:
         return f"<Claim {self.run_id} ver={self.ver} fence={self.fence}{state}>"
 
 
+class FanClaim(Claim):
+    """The right of a session to execute elements of a map of a run; nothing is written under it but what they came to.
+
+    Attributes:
+        path: Of the map.
+        cut: How what is under way is to be cancelled, once the store has said so.
+    """
+
+    __slots__ = ("cut", "path")
+
+    def __init__(self, run_id: str, path: str, token: str, *, ttl_ms: int, asked_at: float) -> None:
+        super().__init__(run_id, token, ver=0, fence=0, ttl_ms=ttl_ms, asked_at=asked_at)
+        self.path = path
+        self.cut = ""
+
+
 _REASONS = {
     "token": "its lease was taken over or given up",
     "version": "it was written by another execution with the same token",

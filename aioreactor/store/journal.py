@@ -33,7 +33,19 @@ Ring = Callable[[int], Awaitable[str]]
 class _Batch:
     """What has happened since the last write began; ``weight`` is what it takes to hold it, in bytes."""
 
-    __slots__ = ("failure", "fingerprint", "gates", "served", "state", "status", "steps", "trace", "version", "weight")
+    __slots__ = (
+        "failure",
+        "fingerprint",
+        "gates",
+        "progress",
+        "served",
+        "state",
+        "status",
+        "steps",
+        "trace",
+        "version",
+        "weight",
+    )
 
     def __init__(self) -> None:
         self.steps: dict[str, bytes] = {}
@@ -43,13 +55,14 @@ class _Batch:
         self.state: bytes | None = None
         self.served: int | None = None
         self.gates: bytes | None = None
+        self.progress: bytes | None = None
         self.version: str | None = None
         self.fingerprint: str | None = None
         self.weight = 0
 
     @property
     def is_empty(self) -> bool:
-        kept = (self.steps, self.trace, self.status, self.failure, self.state, self.served, self.gates)
+        kept = (self.steps, self.trace, self.status, self.failure, self.state, self.served, self.gates, self.progress)
         return not any(kept)
 
     def changes(self) -> Changes:
@@ -62,6 +75,7 @@ class _Batch:
             state=self.state,
             served=self.served,
             gates=self.gates,
+            progress=self.progress,
             version=self.version,
             fingerprint=self.fingerprint,
         )
@@ -125,10 +139,11 @@ class RunJournal:
         self._known_state = known_state
         self._served = served
         self._known_gates: Mapping[str, Any] | None = None
+        self._known_progress: Mapping[str, Any] | None = None
         self._rousing: set[asyncio.Task[None]] = set()
         self._asked: set[int] = set()
         self._known_status: Status = "running"
-        self._known_fate: tuple[str, str, BaseException | None] | None = None
+        self._known_fate: tuple[str, str, BaseException | None, int] | None = None
 
     @property
     def trusted(self) -> bool:
@@ -250,14 +265,18 @@ class RunJournal:
             batch.served = self._served = checkpoint.served
             batch.weight += CHANGE
         fate = checkpoint.fate
-        if fate is not None and (fate.kind, fate.path, fate.error) != self._known_fate:
+        if fate is not None and (told := (fate.kind, fate.path, fate.error, len(fate.left))) != self._known_fate:
             batch.failure = self.codec.fate(fate)
-            self._known_fate = (fate.kind, fate.path, fate.error)
+            self._known_fate = told
             batch.weight += CHANGE + len(batch.failure)
         if checkpoint.gates is not self._known_gates and checkpoint.gates is not None:
             self._known_gates = checkpoint.gates
             batch.gates = self.codec.gates(checkpoint.gates)
             batch.weight += CHANGE + len(batch.gates)
+        if checkpoint.reported is not None and checkpoint.reported != self._known_progress:
+            self._known_progress = checkpoint.reported
+            batch.progress = self.codec.progress(checkpoint.reported)
+            batch.weight += CHANGE + len(batch.progress)
         if checkpoint.notes or self._known_state:
             try:
                 state = self.codec.notes(checkpoint.notes)

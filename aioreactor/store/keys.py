@@ -60,6 +60,15 @@ class KeySpace:
         """Hash of what operators want of a run."""
         return f"{self.prefix}:{{{encode_id(run_id)}}}:requests"
 
+    def fan(self, run_id: str) -> tuple[str, str, str]:
+        """Keys of a run's fan-outs: scalars and items, what elements came to, who has them."""
+        base = f"{self.prefix}:{{{encode_id(run_id)}}}:"
+        return base + "fan", base + "out", base + "busy"
+
+    def fan_channel(self, run_id: str) -> str:
+        """Channel that tells whoever holds a run, or executes elements of its fan-outs, what happens to them."""
+        return f"{self.prefix}:fan:{encode_id(run_id)}"
+
     def rows(self) -> str:
         """Hash of what the index knows of each run; it ends in ``rows``, see ``fragments/index.lua``."""
         return self._index + "rows"
@@ -71,6 +80,10 @@ class KeySpace:
     def expiring(self) -> str:
         """Sorted set of ended runs, by when their record is gone."""
         return self._index + "expiring"
+
+    def lined(self) -> str:
+        """Sorted set of runs that stand in lines, by when they need a sign of life."""
+        return self._index + "lined"
 
     def listing(self, label: str) -> str:
         """Sorted set of the runs with a label, by their time of creation."""
@@ -91,6 +104,10 @@ class KeySpace:
     def correlation(self, reactor: str, correlation_id: str) -> str:
         """Which interrupt of which run of a reactor waits for this correlation id."""
         return f"{self._index}correlation:{_encode_label(reactor)}:{quote(correlation_id, safe='')}"
+
+    def schedule(self, key: str) -> str:
+        """Hash of what is known of a schedule; its slot is no run's, whose ids have no colon there."""
+        return f"{self.prefix}:{{:schedule:{quote(key, safe='')}}}"
 
     def correlations(self) -> str:
         """Sorted set of those, by when to look whether their interrupts are open still."""
@@ -147,6 +164,35 @@ def run_id_for_key(reactor: str, key: str) -> str:
     """
     name = reactor.encode()
     return "k-" + hashlib.sha256(b"%d:%b:%b" % (len(name), name, key.encode())).hexdigest()[:30]
+
+
+def element_id(parent: str, path: str, index: int) -> str:
+    """The id of the run that an element of a map of another run is, or would be."""
+    return f"{parent}/{path}[{index}]"
+
+
+def element_of(run_id: str) -> tuple[str, str, int] | None:
+    """The run, the path of its map, and the index, of the element with an id; None for any other."""
+    parent, _, rest = run_id.rpartition("/")
+    path, _, index = rest.rpartition("[")
+    if not parent or not path or not index.endswith("]") or not index[:-1].isdecimal():
+        return None
+    return parent, path, int(index[:-1])
+
+
+FAN = "fan\n"
+"""What the rings for fan-outs begin with; no run's."""
+
+
+def fan_ring(run_id: str, path: str, nonce: str) -> str:
+    """What is rung for the elements of a map, in place of a run's id; each time another one."""
+    return f"{FAN}{nonce}\n{path}\n{run_id}"
+
+
+def fan_rung(ring: str) -> tuple[str, str]:
+    """The run and the path of its map that a ring is for."""
+    _, _, path, run_id = ring.split("\n", 3)
+    return run_id, path
 
 
 def run_id_for_unit(parent: str, created_ms: int, path: str, *, independent: bool) -> str:

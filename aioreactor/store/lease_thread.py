@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from aioreactor.errors import OwnershipLost
 from aioreactor.logs import note
-from aioreactor.store.claim import Claim
+from aioreactor.store.claim import Claim, FanClaim
 from aioreactor.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ LOOKS = 12
 
 
 def _shadow(claim: Claim, asked_at: float) -> Claim:
+    if isinstance(claim, FanClaim):
+        return FanClaim(claim.run_id, claim.path, claim.token, ttl_ms=claim.ttl_ms, asked_at=asked_at)
     return Claim(
         claim.run_id,
         claim.token,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
@@ -15,17 +15,20 @@ from aioreactor.engine.ports import Fate
 from aioreactor.engine.snapshot import Image
 from aioreactor.errors import PayloadTooLarge, SerializationError
 from aioreactor.logs import note
+from aioreactor.map_results import FanResults, FanSummary
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.redaction import Scrubber
-from aioreactor.results import Dispatched, Failure, Halt, Success
+from aioreactor.results import Dispatched, Failure, Halt, RollbackFailure, Success
 from aioreactor.store.codec import FieldsCodec, ValueCodec, codec_for
 from aioreactor.store.codec_records import DEFAULT_MAX_VALUE_BYTES, Cipher, check_size, stamp, unstamp
-from aioreactor.store.codec_wire import pack_plain
-from aioreactor.store.failures_data import ErrorData, failure_to_data, pack_failure
+from aioreactor.store.codec_wire import pack_plain, revive
+from aioreactor.store.failures_data import ErrorData, failure_to_data, pack_failure, scrubbed
 from aioreactor.store.failures_revive import failure_from_data, unpack_failure
 from aioreactor.trace import RawEntry
 
 logger = logging.getLogger("aioreactor.store")
+DEALT = 64
+"""A list that a map fans out from may be so many times as large as any other value: each item is bounded by itself."""
 
 
 class _ImageRow(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -49,17 +52,32 @@ class _FateRow(msgspec.Struct, array_like=True):
     error: ErrorData | None
     attempts: int
     reason: Any
+    left: list[RollbackFailure] = []
+    others: list[ErrorData] = []
+    arguments: dict[str, Any] = {}
+    retryable: bool = False
 
 
 _images = msgspec.msgpack.Decoder(_ImageRow)
-_fates = msgspec.msgpack.Decoder(_FateRow)
+_fates = msgspec.msgpack.Decoder(_FateRow, ext_hook=revive)
 _entries = msgspec.msgpack.Decoder(tuple[float, str, str, int, str])
+_progress = msgspec.msgpack.Decoder(dict[str, tuple[float, float | None, str]])
+_summaries = msgspec.msgpack.Decoder(FanSummary)
 _notes = msgspec.msgpack.Decoder(dict[str, Any])
 
 
 def known(annotation: Any) -> Any:
     """The annotation, or that there is none."""
     return UNKNOWN if isinstance(annotation, Unresolved) else annotation
+
+
+def unconstrained(annotation: Any) -> Any:
+    """The annotation without what bounds its values."""
+    if get_origin(annotation) is not Annotated:
+        return annotation
+    kind, *marks = get_args(annotation)
+    rest = tuple(mark for mark in marks if not isinstance(mark, msgspec.Meta))
+    return Annotated[(kind, *rest)] if rest else kind
 
 
 def fields_codec(plan: Plan) -> FieldsCodec:
@@ -89,10 +107,15 @@ class PlanCodec:
 
     def value(self, node: PlanNode, path: str, value: Any) -> bytes:
         """See `snapshot.Codec`."""
-        return self._of(node).store(_as_kept(node, value), step=path, limit=self.limit, cipher=self.cipher)
+        if isinstance(value, (FanResults, FanSummary)):
+            return stamp(msgspec.msgpack.encode(value.summary if isinstance(value, FanResults) else value))
+        limit = self.limit * DEALT if node.dealt else self.limit
+        return self._of(node).store(_as_kept(node, value), step=path, limit=limit, cipher=self.cipher)
 
     def value_back(self, node: PlanNode, data: bytes) -> Any:
-        """See `snapshot.Codec`."""
+        """See `snapshot.Codec`; of a map that fanned out, a `FanSummary`."""
+        if node.fan is not None and node.collect is None:
+            return _summary_back(node, data)
         found = self._of(node).restore(data, step=node.name, cipher=self.cipher)
         return found.value if node.kind == "async_step" and isinstance(found, Success) else found
 
@@ -215,7 +238,10 @@ class PlanCodec:
         """Why the run goes back, as a record."""
         error = failure_to_data(fate.error, scrub=self.scrub) if fate.error is not None else None
         reason = fate.reason if _is_plain(fate.reason) else str(fate.reason)
-        return stamp(pack_plain([fate.kind, fate.path, error, fate.attempts, reason]))
+        row = [fate.kind, fate.path, error, fate.attempts, reason, [list(each) for each in fate.left]]
+        others = [failure_to_data(each, scrub=self.scrub) for each in fate.others]
+        arguments = {name: scrubbed(value, self.scrub) for name, value in fate.arguments.items()}
+        return stamp(pack_plain([*row, others, arguments, fate.retryable]))
 
     def fate_back(self, data: bytes) -> Fate:
         """Why the run goes back, read again.
@@ -228,7 +254,9 @@ class PlanCodec:
         except msgspec.MsgspecError as error:
             raise SerializationError("the run's failure", str(error)) from error
         found = failure_from_data(row.error) if row.error is not None else None
-        return Fate(row.kind, row.path, found, row.attempts, row.reason)  # type: ignore[arg-type]
+        others = [failure_from_data(each) for each in row.others]
+        kept = (row.left, others, row.arguments, row.retryable)
+        return Fate(row.kind, row.path, found, row.attempts, row.reason, *kept)  # type: ignore[arg-type]
 
     def notes(self, notes: Mapping[str, Any]) -> bytes:
         """The run's shared state (``ctx.state``) as a record.
@@ -240,6 +268,23 @@ class PlanCodec:
             return stamp(msgspec.msgpack.encode(dict(notes)))
         except (TypeError, ValueError) as error:
             raise SerializationError("ctx.state", str(error)) from error
+
+    def progress(self, reported: Mapping[str, Any]) -> bytes:
+        """How far bodies say they are, as a record."""
+        scrub = self.scrub if self.scrub is not None else str
+        rows = {path: (done, total, scrub(message)) for path, (done, total, message) in reported.items()}
+        return stamp(msgspec.msgpack.encode(rows))
+
+    def progress_back(self, data: bytes) -> dict[str, tuple[float, float | None, str]]:
+        """The same, read again.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            return _progress.decode(unstamp(data, "the run's progress")) if data else {}
+        except msgspec.MsgspecError as error:
+            raise SerializationError("the run's progress", str(error)) from error
 
     def gates(self, gates: Mapping[str, Any]) -> bytes:
         """How far the run is with its coordination, as a record."""
@@ -268,6 +313,14 @@ class PlanCodec:
             raise SerializationError("ctx.state", str(error)) from error
 
 
+def _summary_back(node: PlanNode, data: bytes) -> FanSummary:
+    where = f"the stored value of map {node.name!r}"
+    try:
+        return _summaries.decode(unstamp(data, where))
+    except msgspec.MsgspecError as error:
+        raise SerializationError(where, str(error)) from error
+
+
 def _as_kept(node: PlanNode, value: Any) -> Any:
     """A unit is kept as an outcome, or as what stands for it; a dispatched step's reader has its bare value."""
     bare = node.kind == "async_step" and not isinstance(value, (Failure, Halt, Dispatched))
@@ -275,11 +328,14 @@ def _as_kept(node: PlanNode, value: Any) -> Any:
 
 
 def _item_codec(node: PlanNode) -> ValueCodec:
-    """Items are encoded by the annotation of the parameter, or field, that receives them."""
+    """Items are encoded by the annotation of the parameter, or field, that receives them.
+
+    Without its constraints: an item that breaks them is refused by its element, and does not fail the map.
+    """
     from aioreactor.plan.model import Source
 
     arg = next((arg for arg in node.args if arg.source is Source.ITEM and not arg.path and arg.transform is None), None)
-    return codec_for(known(arg.annotation) if arg is not None else UNKNOWN)
+    return codec_for(unconstrained(known(arg.annotation)) if arg is not None else UNKNOWN)
 
 
 def _arguments_codec(node: PlanNode) -> FieldsCodec:

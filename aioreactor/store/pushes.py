@@ -42,6 +42,10 @@ class Bell:
         """Wake the listener, now or when it waits next."""
         self._rung.set()
 
+    def silence(self) -> None:
+        """What it has rung for so far is looked at now."""
+        self._rung.clear()
+
     def hear(self, message: bytes) -> None:
         """A message came on its channel; what it says makes no difference here."""
         self.ring()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -43,6 +43,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         fingerprint: Of the plan that goes on with the run.
         rest: The fence of who lets the run go with nothing in flight, a blank, and what the run waits for.
         gates: How far the run is with its coordination, and what it holds.
+        progress: How far its bodies say they are.
     """
 
     status: Status | None = None
@@ -57,6 +58,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None
     rest: str | None = None
     gates: bytes | None = None
+    progress: bytes | None = None
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,6 +81,8 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         state: The run's own state.
         seq: The last number on the undo stack.
         gates: See `Changes.gates`.
+        element: Of which map of its parent it is which element, as text of a `Place`; empty if it is none.
+        failure: Why it goes back, of one that begins with that.
     """
 
     reactor: str
@@ -97,6 +101,8 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: bytes = b""
     seq: int = 0
     gates: bytes = b""
+    element: str = ""
+    failure: bytes = b""
 
     def labels(self) -> str:
         """What it is listed by, apart from its status, one a line.
@@ -108,6 +114,17 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         found += [keys.TOP] if self.listed else []
         found += [keys.parent_label(self.parent)] if self.parent else []
         return "\n".join(dict.fromkeys(found))
+
+
+class Place(NamedTuple):
+    """Which element of which map; ``back``: it is a run of its own in order to be rolled back."""
+
+    path: str
+    number: int
+    back: bool = False
+
+    def __str__(self) -> str:
+        return f"{'back' if self.back else 'go'} {self.number} {self.path}"
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +146,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         queue: Of the workers that are to carry it on; empty is any.
         rest: See `Changes.rest`; of whoever let it go last.
         gates: See `Changes.gates`.
+        element: See `NewRun.element`.
+        progress: See `Changes.progress`.
         inputs, outcome, failure, state: Empty also when they were not asked for.
     """
 
@@ -159,10 +178,20 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     rest: str = ""
     durability: str = ""
     gates: bytes = b""
+    element: str = ""
+    progress: bytes = b""
     inputs: bytes = b""
     outcome: bytes = b""
     failure: bytes = b""
     state: bytes = b""
+
+    @property
+    def place(self) -> Place | None:
+        """Of which map of its parent it is which element, and whether it is being rolled back; None if it is none."""
+        if not self.element:
+            return None
+        way, index, path = self.element.split(" ", 2)
+        return Place(path, int(index), way == "back")
 
     @property
     def waits_for(self) -> str:

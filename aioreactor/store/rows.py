@@ -13,9 +13,9 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served asked due_ms queue rest durability recoveries gates"
+    "parent labels seq served asked due_ms queue rest durability recoveries gates element progress"
 ).split()
-CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest", "gates")
+CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest", "gates", "progress")
 _changeable = attrgetter(*CHANGEABLE)
 _UNCHANGED = (None,) * len(CHANGEABLE)
 BLOBS = "inputs outcome failure state".split()
@@ -59,6 +59,8 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         rest=text("rest"),
         durability=text("durability"),
         gates=scalars.get("gates", b""),
+        element=text("element"),
+        progress=scalars.get("progress", b""),
         **{blob: scalars.get(blob, b"") for blob in BLOBS},
     )
 
@@ -112,6 +114,8 @@ def new_scalars(new: NewRun, labels: str) -> dict[str, Value]:
         "state": new.state,
         "seq": new.seq,
         "gates": new.gates,
+        "element": new.element,
+        "failure": new.failure,
     }
     return {name: value for name, value in scalars.items() if value not in {"", b"", 0}}
 

@@ -32,10 +32,11 @@ from weakref import WeakKeyDictionary
 from aioreactor.errors import OwnershipLost, RunNotFound
 from aioreactor.store import index as listing
 from aioreactor.store.calls import Value
-from aioreactor.store.claim import Claim, Write, new_token
+from aioreactor.store.claim import Claim, FanClaim, Write, new_token
 from aioreactor.store.client import LEASE_LANE, StoreClient
 from aioreactor.store.creating import NOBODY, Holding, create_all, created_of, creation_of, listed_of, replaced_text
 from aioreactor.store.errors import StoreError
+from aioreactor.store.fans import FanStore
 from aioreactor.store.index import Entry, Listed, RunIndex
 from aioreactor.store.keys import KeySpace, parent_in
 from aioreactor.store.ports import ANYTHING, NO_CHANGES
@@ -106,6 +107,7 @@ class RunStore:
         self._recheck = recheck
         self._scripts = ScriptLibrary("aioreactor.store")
         self._index = RunIndex(client, self.space, self._scripts)
+        self.fans = FanStore(client, self.space)
         self._cluster = client._settings.endpoint.kind == "cluster"
         self._pushes: WeakKeyDictionary[asyncio.AbstractEventLoop, Pushes] = WeakKeyDictionary()
 
@@ -242,6 +244,9 @@ class RunStore:
     async def extend(self, claim: Claim, *, retry_for: float | None = None) -> None:
         """Extend the lease; see `Store.extend`."""
         claim.require_open()
+        if isinstance(claim, FanClaim):
+            await self._extend_session(claim, retry_for)
+            return
         run, _, _, requests = claim.keys[:4]
         asked_at = time.monotonic()
         reply = await self._client.run(
@@ -259,6 +264,15 @@ class RunStore:
             raise OwnershipLost(claim.run_id, "it was released or closed by this execution itself")
         else:
             raise claim.lose(reply.values[0])
+
+    async def _extend_session(self, claim: FanClaim, retry_for: float | None) -> None:
+        asked_at = time.monotonic()
+        cut = await self.fans.extend(claim.run_id, claim.path, claim.token, claim.ttl_ms, retry_for)
+        if cut is None:
+            raise claim.lose("token")
+        if cut and not claim.cut:
+            claim.cut, claim.asked = cut, claim.asked + 1  # its owner is told, as of a request
+        claim.trust(asked_at)
 
     # ------------------------------------------------------------------ to look
 

@@ -16,6 +16,7 @@ from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreUnavailable
 from aioreactor.store.leases import LeaseKeeper
 from aioreactor.store.records import Changes
+from tests.told import events_told
 
 from .kit import LONG, Kit, RedisKit, held
 
@@ -187,7 +188,7 @@ async def test_the_loop_keeps_its_leases_when_the_thread_fails(
     store.answer = "fails"
     keeper.watch(claim, losses)
     await until(lambda: store.by_thread and not threads())
-    assert [record.__dict__["event"] for record in caplog.records] == ["engine_error"]
+    assert events_told(caplog) == ["engine_error"]
     store.answer = ""
     await until(lambda: len(store.by_loop) > 1)
     assert losses.errors == []

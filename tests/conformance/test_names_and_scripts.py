@@ -67,6 +67,6 @@ def test_a_prefix_that_would_break_slots_is_refused(prefix: str) -> None:
 def test_every_script_is_what_its_header_says() -> None:
     library = ScriptLibrary("aioreactor.store")
     assert library.audit() == []
-    assert len(library) == 22
+    assert len(library) == 35
     for name in library:
         assert library[name].header.summary

@@ -22,6 +22,7 @@ from aioreactor.snapshots import RunSnapshot
 from aioreactor.store.records import TERMINAL
 from tests.faults import reactors
 from tests.faults.zygote import runtime_of
+from tests.integration.coordination.kit import leftovers
 
 ROOT = Path(__file__).parents[2]
 _numbers = itertools.count()
@@ -133,11 +134,11 @@ class Field:
         """The name of a queue of this key space."""
         return f"{self.prefix}.queue{name}"
 
-    async def enqueue(self, reactor: str, run_id: str, queue: str = "") -> RunHandle[Any]:
+    async def enqueue(self, reactor: str, run_id: str, queue: str = "", **inputs: Any) -> RunHandle[Any]:
         """Start a run for the worker of one queue; sweepers of any may ring for it in their own."""
         assert self.runtime.durable is not None
         handle: RunHandle[Any] = await (
-            reactors.ALL[reactor].with_options(run_id=run_id, queue=self.queue(queue)).enqueue()
+            reactors.ALL[reactor].with_options(run_id=run_id, queue=self.queue(queue)).enqueue(**inputs)
         )
         await self.do("HDEL", self.runtime.durable.store.space.run(run_id), "queue")
         return handle
@@ -201,8 +202,11 @@ class Field:
         async with asyncio.timeout(15):
             while await self.do("ZCARD", f"{self.prefix}:{{:index}}:live"):
                 await self.make_due()  # entries of runs that were never created
-                assert await sweep(1000) == []
-        assert await self.do("KEYS", f"{self.prefix}:*") == []
+                assert (found := await sweep(1000)) == [], found
+        keys = [key.decode() for key in await self.do("KEYS", f"{self.prefix}:*")]
+        assert [key for key in keys if not key.startswith(f"{self.prefix}:c:")] == []
+        left = await leftovers(self.do, self.prefix)
+        assert left == [], left
         for job_key in await self.do("KEYS", "arq:*"):
             assert await self.do("PTTL", job_key) > 0, job_key
 

@@ -50,6 +50,11 @@ class Ledger:
         split = [line.decode().partition(" ") for line in found]
         return [line for run, _, line in split if run == run_id]
 
+    async def visit(self, who: str, what: str, key: str, pid: int | None = None) -> None:
+        """Somebody comes into what a key protects, or leaves it; in the server's order, and with its time."""
+        fields = ("who", who, "what", what, "key", key, "pid", os.getpid() if pid is None else pid)
+        await self.client.execute("XADD", f"{self.key}.visits", "*", *fields)
+
     async def aclose(self) -> None:
         await self.client.aclose(drain=0)
 
@@ -61,6 +66,11 @@ def use(ledger: Ledger) -> None:
     """Where the bodies of this loop write."""
     _ledgers.clear()
     _ledgers[asyncio.get_running_loop()] = ledger
+
+
+def ledger() -> Ledger:
+    """Where the bodies of this loop write."""
+    return _ledgers[asyncio.get_running_loop()]
 
 
 async def write(ctx: Context, kind: str) -> None:

@@ -42,7 +42,10 @@ class Ward:
     async def rehearse(self, steps: list[str], run_id: str = "rehearsal", **order: Any) -> list[str]:
         """Let a victim live; gives what it did to its run."""
         assert await self.field.victim(run_id, point="", **order) == 0
-        assert await self.field.passed() == steps
+        passed, loads = await self.field.passed(), steps.count("load")
+        # Who lives for long listens for requests, and loads them.
+        extra = [place for place, each in enumerate(passed) if each == "load"][loads:]
+        assert [each for place, each in enumerate(passed) if place not in extra] == steps
         return await self.field.ledger.lines(run_id)
 
     async def kill(self, point: str, run_id: str, **order: Any) -> None:

@@ -14,14 +14,14 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from aioreactor import OwnershipLost, Runtime, Settings, runs, sweep, worker_settings
+from aioreactor import OwnershipLost, Runtime, Settings, runs, schedule, sweep, worker_settings
 from aioreactor.jobs.queue import JobQueue
 from aioreactor.jobs.sweeper import sweep_up
 from aioreactor.jobs.worker import create_worker
 from aioreactor.store.calls import Call
 from aioreactor.store.client import StoreClient
 from aioreactor.store.store import RunStore
-from tests.faults import reactors, typed
+from tests.faults import holding, reactors, typed
 from tests.faults.points import Fate
 
 
@@ -50,7 +50,8 @@ class Killer:
 
 
 def runtime_of(order: dict[str, Any], hook: Any = None) -> Runtime:
-    known = {n: order[n] for n in ("lease_ttl", "max_recoveries", "retention", "durability") if n in order}
+    names = ("lease_ttl", "max_recoveries", "retention", "durability", "snooze_delay", "snooze_max", "park_after")
+    known = {name: order[name] for name in names if name in order}
     queue = order.get("default_queue")
     settings = Settings(redis_url=order["url"], key_prefix=order["prefix"], queue=queue, **{"lease_ttl": 1, **known})
     runtime = Runtime(settings)
@@ -91,12 +92,13 @@ async def work(order: dict[str, Any], runtime: Runtime) -> None:
         shutdown_grace=order.get("grace", 0),
         sweep_interval=order.get("sweep"),
         max_concurrency=order.get("concurrency", 100),
+        schedules=[schedule(reactors.ALL[name], cron=cron, key=key) for name, cron, key in order.get("schedules", [])],
     )
     await create_worker(settings, burst=order.get("burst", False)).serve()
 
 
 async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger, runtime: Runtime) -> None:
-    what = order.get("what", "run")
+    what, inputs = order.get("what", "run"), order.get("inputs", {})
     if what == "undo":
         await runs.undo(run_id)
     elif what == "resume":
@@ -111,10 +113,10 @@ async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger, runtim
         assert runtime.durable is not None
         await sweep_up(runtime.durable.store, JobQueue(runtime.durable.client, order["queue"]))
     elif what == "enqueue":
-        await reactors.ALL[order["reactor"]].with_options(run_id=run_id, queue=order["queue"]).enqueue()
+        await reactors.ALL[order["reactor"]].with_options(run_id=run_id, queue=order["queue"]).enqueue(**inputs)
     else:
         reactor = reactors.ALL[order["reactor"]].with_options(run_id=run_id)
-        task = asyncio.ensure_future(reactor.run())
+        task = asyncio.ensure_future(reactor.run(**inputs))
         if what == "cancel":
             while "do:c" not in await ledger.lines(run_id):
                 await asyncio.sleep(0)
@@ -124,7 +126,8 @@ async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger, runtim
 
 
 def main() -> None:
-    assert typed.Typed.plan.nodes  # workers find it, since it is imported
+    assert typed.Typed.plan.nodes  # workers find these, since they are imported
+    assert holding.Held.plan.nodes
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from aioreactor.engine.rollback_order import done, next_action
 from aioreactor.engine.scope import Failed, MapRun, NodeStatus, Scope
-from aioreactor.engine.state import RollBack, RunState
+from aioreactor.engine.state import RunState
+from aioreactor.engine.state_effects import RollBack
 from aioreactor.plan.model import Arg
 from tests.properties.graphs import Behaviour, Graph
 from tests.properties.stage import Stage

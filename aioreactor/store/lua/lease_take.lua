@@ -34,6 +34,7 @@ if held ~= token then
       redis.call('PERSIST', key)
     end
     redis.call('HDEL', run, 'ended_ms', 'outcome', 'recoveries')
+    redis.call('HINCRBY', run, 'undos', 1)
     recoveries = 0
   elseif held ~= '' then
     recoveries = redis.call('HINCRBY', run, 'recoveries', 1)

@@ -22,11 +22,21 @@ def test_version(start: Start) -> None:
 def test_help_names_commands_exit_codes_and_completion(start: Start) -> None:
     done = start("--help")
     assert done.returncode == 0
-    for word in ("demo", "graph", "check", "worker", "sweep", "Exit codes", "_AIOREACTOR_COMPLETE", "aioreactor demo"):
+    for word in (
+        "demo",
+        "graph",
+        "check",
+        "worker",
+        "sweep",
+        "locks",
+        "Exit codes",
+        "_AIOREACTOR_COMPLETE",
+        "aioreactor demo",
+    ):
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "graph", "check", "worker", "sweep"])
+@pytest.mark.parametrize("command", ["demo", "graph", "check", "worker", "sweep", "locks"])
 def test_every_command_has_help(invoke: Invoke, command: str) -> None:
     done = invoke(command, "-h")
     assert done.exit_code == 0

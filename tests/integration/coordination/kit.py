@@ -117,15 +117,20 @@ class Place:
 
     async def leftovers(self) -> list[str]:
         """Keys that say that somebody holds or waits, or that would never go."""
-        left = []
-        for key in [key.decode() for key in await self.do("KEYS", f"{self.prefix}:c:*")]:
-            remembered = key.endswith((":facts", ":rate", ":spent", ":period")) or ":rate:log:" in key
-            ttl = await self.do("PTTL", key)
-            if ttl == -1 or (ttl != -2 and not remembered):
-                left.append(key)
-            elif key.endswith(":facts"):
-                left += [f"{key} {field.decode()}" for field in await self.do("HKEYS", key) if field.startswith(b"t:")]
-        return left
+        return await leftovers(self.do, self.prefix)
+
+
+async def leftovers(do: Callable[..., Awaitable[Any]], prefix: str) -> list[str]:
+    """Keys of coordination under a prefix that say that somebody holds or waits, or that would never go."""
+    left = []
+    for key in [key.decode() for key in await do("KEYS", f"{prefix}:c:*")]:
+        remembered = key.endswith((":facts", ":rate", ":spent", ":period", ":waits")) or ":rate:log:" in key
+        ttl = await do("PTTL", key)
+        if ttl == -1 or (ttl != -2 and not remembered):
+            left.append(key)
+        elif key.endswith(":facts"):
+            left += [f"{key} {field.decode()}" for field in await do("HKEYS", key) if field.startswith(b"t:")]
+    return left
 
 
 def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:

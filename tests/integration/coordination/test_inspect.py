@@ -12,6 +12,7 @@ from aioreactor.coordination import slots
 from aioreactor.coordination.scopes import Scope
 from aioreactor.coordination.slots import Slot
 from tests.integration.coordination.kit import Place
+from tests.told import events_told
 
 
 async def test_a_key_that_nobody_knows(place: Place) -> None:
@@ -72,8 +73,7 @@ async def test_force_frees_tells_and_lets_the_next_one_in(place: Place, caplog: 
     await entry.leave()
     assert await aioreactor.coordination.force_release("k") == []
     assert await aioreactor.coordination.force_release("k", "semaphore") == []
-    events = [record.event for record in caplog.records]  # type: ignore[attr-defined]
-    assert events == ["force_released", "hold_lost", "force_released", "force_released"]
+    assert events_told(caplog) == ["force_released", "hold_lost", "force_released", "force_released"]
 
 
 async def test_without_a_store_there_is_nothing_to_see() -> None:

@@ -14,6 +14,7 @@ from aioreactor.coordination.desk import RECHECK
 from aioreactor.coordination.orders import Position, Turn
 from aioreactor.coordination.scopes import Scope
 from tests.integration.coordination.kit import Inside, LoseReply, Place, every_turn, turns
+from tests.told import events_told
 
 LINE = OrderedLock("o")
 
@@ -67,7 +68,7 @@ async def test_it_is_not_entered_again(place: Place, caplog: pytest.LogCaptureFi
         assert (outer.position, inner.position) == (1, 0)
         await inner.check()
         assert len((await OrderedLock.peek("o")).places) == 1
-    assert [record.event for record in caplog.records] == ["turn_not_nested"]  # type: ignore[attr-defined]
+    assert events_told(caplog) == ["turn_not_nested"]
 
 
 async def test_after_a_failure_a_strict_chain_refuses_the_rest(place: Place) -> None:
@@ -243,8 +244,7 @@ async def test_operators_can_forget_a_line(place: Place, caplog: pytest.LogCaptu
     with pytest.raises(OutOfTurn) as caught:
         await waiting
     assert caught.value.reason == "stale_epoch"
-    events = [record.event for record in caplog.records]  # type: ignore[attr-defined]
-    assert events == ["position_skipped", "line_reset"]
+    assert events_told(caplog) == ["position_skipped", "line_reset"]
 
 
 @pytest.mark.parametrize("script", ["order_assign", "order_turn", "order_finish"])

@@ -11,8 +11,19 @@ import json
 import random
 import sys
 import time
+from typing import Any, Literal
 
-from aioreactor import LeaseLost, Lock, LockUnavailable, Runtime, Semaphore, Settings
+from aioreactor import (
+    ContentionError,
+    LeaseLost,
+    Lock,
+    OrderedLock,
+    Period,
+    RateLimit,
+    Runtime,
+    Semaphore,
+    Settings,
+)
 from aioreactor.definition.primitives import Primitive
 from aioreactor.store.client import StoreClient
 from aioreactor.store.errors import StoreError
@@ -21,6 +32,8 @@ from aioreactor.store.scripts import script_from
 SURE = 0.5
 """Seconds after it was made sure of, for which a lease of a second cannot have been lost without a fault."""
 
+ALGORITHMS: list[Literal["fixed", "sliding", "gcra"]] = ["fixed", "sliding", "gcra"]
+WINDOWS: dict[Any, int] = {0.5: 20, "minute": 100_000}
 TOUCH = script_from(
     "register_touch",
     """--[[
@@ -53,8 +66,8 @@ class Visitor:
         self.dice = random.Random(order["seed"])
         self.stop = asyncio.Event()
 
-    async def touch(self, token: int, sure: float, *, first: bool) -> None:
-        keys = [f"{self.prefix}:register:{{v}}", f"{self.prefix}:register:{{v}}:log"]
+    async def touch(self, token: int, sure: float, *, first: bool, register: str = "") -> None:
+        keys = [f"{self.prefix}:register:{{v}}{register}", f"{self.prefix}:register:{{v}}{register}:log"]
         reply = await self.client.run(TOUCH, keys, [token, int(first)])
         late = time.monotonic() - sure
         if reply.word == "REFUSED" and late < SURE:
@@ -63,7 +76,13 @@ class Visitor:
 
     async def visit(self, primitive: Primitive) -> None:
         async with primitive as held:
+            if isinstance(primitive, RateLimit | Period):
+                await asyncio.sleep(self.dice.random() * 0.01)
+                return
             await held.check()
+            if isinstance(primitive, OrderedLock):
+                await self.take_turn(held)
+                return
             if isinstance(primitive, Semaphore):
                 await asyncio.sleep(self.dice.random() * 0.01)
                 return
@@ -74,18 +93,30 @@ class Visitor:
                 await self.touch(held.token, sure, first=number == 0)
                 await asyncio.sleep(self.dice.random() * 0.005)
 
+    async def take_turn(self, held: Any) -> None:
+        """In each line (one that is drained is followed by another) positions only grow."""
+        place = held.turn.position
+        sure = time.monotonic()
+        await self.touch(place.number, sure, first=True, register=f":{place.epoch}")
+        await asyncio.sleep(self.dice.random() * 0.005)
+        await held.check()
+        await self.touch(place.number, time.monotonic(), first=False, register=f":{place.epoch}")
+
     async def task(self) -> None:
         while not self.stop.is_set():
             primitive = self.dice.choice([
                 Lock("v", ttl=1, wait=20), Lock("v", ttl=1, wait=20), Lock("v", ttl=1, wait=self.dice.random() * 0.05),
                 Lock("v", ttl=1), Semaphore("v", 3, ttl=1, wait=20),
+                OrderedLock("v", poison_after=1, strict=False, wait=20), OrderedLock("v", poison_after=1, strict=False),
+                RateLimit("v", limits=WINDOWS, algorithm=self.dice.choice(ALGORITHMS), wait=0.3),
+                Period("v", every=0.2),
             ])  # fmt: skip
             one = asyncio.create_task(self.visit(primitive))
             if self.dice.random() < 0.3:
                 asyncio.get_running_loop().call_later(self.dice.random() * 0.05, one.cancel)
             (found,) = await asyncio.gather(one, return_exceptions=True)
             if found is not None and not isinstance(
-                found, asyncio.CancelledError | LockUnavailable | LeaseLost | StoreError
+                found, asyncio.CancelledError | ContentionError | LeaseLost | StoreError
             ):
                 await self.client.execute("RPUSH", f"{self.prefix}:violations", repr(found))
             await asyncio.sleep(self.dice.random() * 0.005)

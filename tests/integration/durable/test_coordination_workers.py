@@ -446,21 +446,6 @@ async def test_a_run_that_is_not_let_in_leaves_the_line(place: Place) -> None:
     assert isinstance(await Both.run(key="v", n=2), Success)
 
 
-async def test_a_sweep_gives_signs_of_life_for_who_waits_in_the_queue(place: Place) -> None:
-    handle = await Line.enqueue(key="u", n=1)
-    before = (await OrderedLock.peek("line:u")).places[0]
-    await place.lapse(handle.run_id)
-    await asyncio.sleep(0.02)
-    assert place.runtime.durable is not None
-    async with place.another() as other:
-        assert other.durable is not None
-        assert [row.run_id for row in await other.durable.swept().stalled(100)] == [handle.run_id]
-    after_it = (await OrderedLock.peek("line:u")).places[0]
-    assert after_it.silent_for < before.silent_for + 0.02
-    async with working(place):
-        assert isinstance(await handle.result(timeout=30), Success)
-
-
 async def test_a_name_without_limits_fails_the_run_in_a_worker_without_a_park(place: Place) -> None:
     class Named(Reactor, name="cw.Named"):
         a = noted()

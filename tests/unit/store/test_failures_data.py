@@ -91,7 +91,7 @@ LIBRARY = [
     library.LeaseLost("k", "r"),
     library.OwnershipLost("r", "w"),
     library.StoreRequired("x", ["a"]),
-    library.NotAvailable("x", ["a"]),
+    library.ResultsNotLoaded(12),
     library.RunNotFound("r"),
     library.NotResumable("r", "failed", "w"),
     library.AlreadyResumed("r", "s"),
