@@ -55,6 +55,17 @@ def check_fits(plan: Plan, run_id: str, images: Mapping[str, Image]) -> None:
         raise PlanChanged(run_id, missing)
 
 
+def check_fans(plan: Plan, run_id: str, former: Mapping[str, str]) -> None:
+    """Whether maps that fanned out have their names still: what is kept of their elements stands under these.
+
+    Raises:
+        PlanChanged: some have others, or stand in something that was renamed.
+    """
+    moved = [stored for now, stored in former.items() if (node := node_at(plan, now)) is not None and node.fan]
+    if moved:
+        raise PlanChanged(run_id, sorted(moved))
+
+
 def check_inputs(plan: Plan, run_id: str, inputs: Mapping[str, Any], images: Mapping[str, Image], codec: Codec) -> None:
     """Whether the inputs of the run, and of composed children under way, are all there.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
 from aioreactor.durable.elements import Elements
-from aioreactor.durable.fits import Opened, check_fits, check_inputs
+from aioreactor.durable.fits import Opened, check_fans, check_fits, check_inputs
 from aioreactor.durable.requests import RunMailbox
 from aioreactor.durable.units import called_off
 from aioreactor.engine import marks, orders
@@ -218,6 +218,7 @@ class Taking(Elements):
         steps, former = present_records(plan, record.steps)
         images = {path: codec.image_back(path, data) for path, data in steps.items()}
         check_fits(plan, row.run_id, images)
+        check_fans(plan, row.run_id, former)
         entries = [codec.entry_back(data) for data in record.trace]
         fate = codec.fate_back(row.failure) if row.failure else None
         inputs, notes, gates = (

@@ -86,6 +86,7 @@ async def test_killed_while_it_answers(field: Field, points: str, reactor: str) 
         assert snapshot.results["ok"] in (won[run_id] or {"from the victim"})
         assert len(snapshot.trace.only("resume")) == 1
     await field.check_all(ids, DONE, "completed")
+    await field.do("DEL", "arq:queue")  # those who answered have rung, and no worker is here
 
 
 @pytest.mark.parametrize("points", POINTS)

@@ -157,4 +157,4 @@ async def test_cancelled_at_every_moment(place: Place, mode: str, where: str) ->
             assert balanced(own(list(ledger))), ledger
     assert seen["late"] >= 1
     assert seen["cancelled"] > LINES / 2
-    assert len(depths) > (3 if DEEP else 1), depths  # at different places in the run
+    assert len(depths) > (2 if DEEP else 1), depths  # at different places in the run

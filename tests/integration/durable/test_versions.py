@@ -370,6 +370,25 @@ async def test_a_map_that_is_renamed_is_undone_element_by_element(place: Place) 
     assert ledger == ["undo:each[1].t", "undo:each[0].t"]
 
 
+async def test_a_map_that_fanned_out_keeps_its_name(place: Place) -> None:
+    """Its elements are runs that know it by that; with another one they would all be dealt again."""
+    element = define("Element", inputs={"k": None}, t=noted())
+    m = map_each(element, over=value([1, 2]), item="k", fan_out=True)
+    async with working(place):
+        first = define("Fans", m=m, ok=interrupt(str, after=[m]))
+        handle = await first.enqueue()
+        assert isinstance(await handle.result(timeout=20), Paused)
+        ledger.clear()
+        renamed = map_each(element, over=value([1, 2]), item="k", fan_out=True, aliases=["m"])
+        unfit = define("Fans", each=renamed, ok=interrupt(str, after=[renamed]))
+        with pytest.raises(PlanChanged, match="does not: m"):
+            await unfit.runs.resume(handle.run_id, payload="yes")
+        again = map_each(element, over=value([1, 2]), item="k", fan_out=True, name="m")
+        fit = define("Fans", each=again, ok=interrupt(str, after=[again]))
+        assert isinstance(await fit.runs.resume(handle.run_id, payload="yes"), Success)
+    assert ledger == []
+
+
 async def test_a_unit_of_a_step_that_was_renamed_is_found_again(place: Place) -> None:
     sent = define("Sent", ok=interrupt(str))
 
