@@ -121,6 +121,8 @@ class Base:
         self.store = RunStore(self.client, prefix=settings.key_prefix, others=FAN_KEYS)
         self._executing_here: dict[str, Execution] = {}
         self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, Ears] = WeakKeyDictionary()
+        self._put_off: dict[tuple[str, str], float] = {}
+        """Fan-outs that there was no room for, and when they are rung again, by the monotonic clock."""
         self._handing_back: set[str] = set()
         """Runs that were called off before their execution was made."""
         self._keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, LeaseKeeper] = WeakKeyDictionary()

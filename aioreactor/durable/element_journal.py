@@ -97,7 +97,7 @@ class ElementJournal(RunJournal):
         if self.is_run:
             await super().close(checkpoint, outcome)
             return
-        self._add(checkpoint)
+        self.codec.scrub = self.scrubber()
         try:
             await self._session.ended(self.index, self._record(outcome), outcome)
         except StoreError as error:

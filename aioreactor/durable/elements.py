@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,14 +80,24 @@ class Elements(Dispatching):
             return
         room = room_here.get()
         if room is not None and not room.enter():
-            queue = (node.fan_out.queue if node.fan_out is not None else None) or row.queue
-            await self.ring_fan(run_id, path, queue, 1, due_ms=random.randrange(250, 750))
+            await self._ring_later(
+                run_id, path, (node.fan_out.queue if node.fan_out is not None else None) or row.queue
+            )
             return
         try:
             await self._serve(run_id, path, node, row)
         finally:
             if room is not None:
                 room.leave()
+
+    async def _ring_later(self, run_id: str, path: str, queue: str) -> None:
+        """Have whoever has room then try; one such ring at a time, or those of every session would add up."""
+        now = time.monotonic()
+        self._put_off = {key: due for key, due in self._put_off.items() if due > now}
+        if (run_id, path) not in self._put_off:
+            due_ms = random.randrange(250, 750)
+            self._put_off[run_id, path] = now + due_ms / 1000
+            await self.ring_fan(run_id, path, queue, 1, due_ms=due_ms)
 
     async def _serve(self, run_id: str, path: str, node: PlanNode, row: RunRow) -> None:
         for kind in (Forward, Back):
