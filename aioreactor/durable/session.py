@@ -27,7 +27,8 @@ from aioreactor.durable.element_events import Listeners
 from aioreactor.durable.element_records import Record, Shared, read_common, read_items, read_shared
 from aioreactor.durable.room import Slots
 from aioreactor.engine import orders
-from aioreactor.errors import AioreactorError, OwnershipLost
+from aioreactor.engine.ports import JournalFailed
+from aioreactor.errors import AioreactorError, OwnershipLost, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
 from aioreactor.plan.units import has_undos
@@ -127,7 +128,10 @@ class Session(ABC):
                 await self._take(dealt)
                 while self._under_way:
                     await self._wait()
-                    await self._go_round()
+                    try:
+                        await self._go_round()
+                    except Exception as error:  # its elements wait for what is told here, shielded: it has to go on
+                        self.end(JournalFailed(f"no more elements can be had: {error}"))
         finally:
             await self._leave()
 
@@ -172,7 +176,7 @@ class Session(ABC):
         """Start what was dealt."""
         self._more = dealt.more
         await self._wake(dealt)
-        items = {number: read_items(blob) for number, blob in dealt.items.items()}
+        items = {number: _readable(blob) for number, blob in dealt.items.items()}
         size = self.runs.chunk_size
         records = dict(zip(dealt.indexes, dealt.records, strict=False))
         for index in dealt.indexes:
@@ -282,6 +286,14 @@ class Session(ABC):
 
     @abstractmethod
     async def _execute(self, index: int, item: bytes | None, dealt: Dealt, record: bytes) -> None: ...
+
+
+def _readable(blob: bytes) -> list[bytes]:
+    """The items of a chunk; none of one that is damaged: then its elements fail, one by one."""
+    try:
+        return read_items(blob)
+    except SerializationError:
+        return []
 
 
 class Cuts(Bell):

@@ -1,0 +1,143 @@
+"""Fan-outs end the same in whatever order elements end, how often rings come, and wherever a process dies."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aioreactor import Context, FanOut, runs
+from tests.integration.durable.fan_kit import (
+    WIDE,
+    assert_nothing_is_left,
+    behave,
+    differences,
+    ledger,
+    place_of,
+    raises,
+    whole,
+)
+from tests.integration.durable.fan_yard import Died, Yard, standing
+from tests.integration.durable.kit import Place
+from tests.integration.durable.test_fan_oracle import composed, legs, methods, nested, twice
+
+DEEP = os.environ.get("AIOREACTOR_FAULTS") == "deep"
+SEED = int(os.environ.get("AIOREACTOR_FAULTS_SEED") or random.SystemRandom().randrange(1 << 30))
+RANDOM = random.Random(SEED)
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    ledger.clear()
+    behave.clear()
+    yield
+    ledger.clear()
+    behave.clear()
+
+
+class Turns:
+    """Elements end in this order, whatever order they begin in."""
+
+    def __init__(self, order: tuple[int, ...], fails: int) -> None:
+        self.order, self.fails, self.ended = order, fails, set[int]()
+
+    async def __call__(self, ctx: Context, *given: Any) -> None:
+        me = int(place_of(ctx)[2])
+        before = set(self.order[: self.order.index(me)])
+        for _ in range(200):
+            if len({line for line in ledger if line.startswith("do:m[")}) == 4 and before <= self.ended:
+                break
+            await asyncio.sleep(0)
+        self.ended.add(me)
+        if me == self.fails:
+            raise ValueError(f"{me} fails")
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+async def test_whatever_order_elements_end_in(place: Place, twice: bool) -> None:
+    reactor = methods(f"fc.Orders{next(_numbers)}", fan_out=True)
+    every = list(itertools.product(itertools.permutations(range(4)), range(4)))
+    for order, fails in every if DEEP else RANDOM.sample(every, 24):
+        ledger.clear()
+        turns = Turns(order, fails)
+        behave.update({f"m[{i}]": turns for i in range(4)})
+        run_id = f"{place.prefix}r"
+        outcome = await Yard(place, twice=twice, dice=RANDOM).end(reactor, run_id)
+        seen = whole(outcome)
+        assert (seen["errors"], seen["step"]) == ([("ValueError", f"{fails} fails")], f"m[{fails}]"), (SEED, order)
+        assert (seen["rollback_failures"], seen["attempts"]) == ([], 1), (SEED, order, fails)
+        assert standing() == set(), (SEED, order, fails, ledger)
+        assert max(Counter(ledger).values()) == 1, (SEED, order, fails, ledger)
+        assert ledger[-1] == "undo:a"
+        undone = [line for line in ledger if line.startswith("undo:m")]
+        assert undone == sorted(undone, reverse=True)
+        await assert_nothing_is_left(place, run_id)
+
+
+CRASHES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "methods, all well": (methods, {}, {}),
+    "methods, one fails": (methods, {}, {"m[1]": raises(ValueError("one"))}),
+    "methods, one fails of those that collect": (methods, {"atomic": False}, {"m[1]": raises(ValueError("one"))}),
+    "methods, a later step fails": (methods, {}, {"z": raises(ValueError("z")), "undo:m[2]": raises(OSError("u"))}),
+    "legs, all well": (legs, {}, {}),
+    "legs, one fails": (legs, {}, {"m[1].e2": raises(ValueError("one")), "comp:m[1].e2": raises(OSError("c"))}),
+    "legs, one fails of those that collect": (
+        legs,
+        {"atomic": False},
+        {"m[1].e2": raises(ValueError("one")), "undo:m[1].e1": raises(OSError("u")), "z": raises(KeyError("z"))},
+    ),
+    "legs, a later step fails": (legs, {}, {"z": raises(ValueError("z")), "undo:m[2].e2": raises(OSError("u"))}),
+    "composed, a later step fails": (composed, {}, {"z": raises(ValueError("z"))}),
+    "twice, a later step fails": (twice, {}, {"z": raises(ValueError("z"))}),
+}
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("window", [2, None], ids=["two", "wide"])
+@pytest.mark.parametrize("case", CRASHES)
+async def test_wherever_a_process_dies(place: Place, case: str, window: int | None, applied: bool) -> None:
+    build, options, acts = CRASHES[case]
+    reactor = build(f"fc.Dying{next(_numbers)}", fan_out=FanOut(batch_size=window), **options)
+    behave.update(acts)
+    whole_yard = Yard(place)
+    expected = whole(await whole_yard.end(reactor, f"{place.prefix}w"))
+    stands, calls = standing(), whole_yard.calls
+    once = Counter(ledger)
+    await assert_nothing_is_left(place, f"{place.prefix}w")
+    stride = 1 if DEEP else max(1, calls // 2)
+    for dies_at in range(RANDOM.randrange(stride), calls, stride):
+        where = (SEED, case, window, applied, dies_at)
+        ledger.clear()
+        yard = Yard(place, dies_at=dies_at, applied=applied)
+        behave.update({path: _alive(yard, acts.get(path)) for path in _paths(once)})
+        outcome = await yard.end(reactor, f"{place.prefix}x")
+        assert yard.deaths == 1, where
+        wrong = differences(whole(outcome), expected)
+        assert not wrong, (*where, wrong, ledger)
+        assert standing() == stands, (*where, ledger)
+        again = Counter(ledger) - once
+        assert all(count == 1 for count in again.values()), (*where, again)
+        await assert_nothing_is_left(place, f"{place.prefix}x", crashed=True)
+
+
+def _paths(lines: Counter[str]) -> list[str]:
+    return [line[3:] if line.startswith("do:") else line for line in lines]
+
+
+def _alive(yard: Yard, action: Any) -> Any:
+    """A body of a process that is dead does nothing any more."""
+
+    def behave_so(ctx: Context, *given: Any) -> Any:
+        if yard.dead:
+            ledger.pop()  # it was not there to do this
+            raise Died
+        return action(ctx, *given) if action is not None else None
+
+    return behave_so
