@@ -10,10 +10,11 @@ from typing import Any
 
 from aioreactor.durable.fits import Opened
 from aioreactor.engine.arguments import Frame, resolve, view_of
+from aioreactor.engine.coordinating import Wish
 from aioreactor.engine.gating import wishes_of
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.nesting import child_inputs
-from aioreactor.engine.ports import Environment, Wish
+from aioreactor.engine.ports import Environment
 from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.recovery import fill_values, furnish
 from aioreactor.engine.rollback_order import Action, next_action

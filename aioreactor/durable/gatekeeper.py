@@ -19,7 +19,7 @@ from aioreactor.coordination.periods import PeriodClaimed
 from aioreactor.coordination.reports import KeyReport
 from aioreactor.coordination.slots import Parking
 from aioreactor.definition.primitives import Lock, OrderedLock, Primitive, Semaphore
-from aioreactor.engine.ports import Asking, Heard, PeriodTaken, Wish
+from aioreactor.engine.coordinating import Asking, Heard, PeriodTaken, Wish
 from aioreactor.errors import ContentionError, OutOfTurn
 from aioreactor.logs import note
 from aioreactor.store.errors import StoreError

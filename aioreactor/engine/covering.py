@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope
 
 from aioreactor.engine.arguments import FATAL, Frame, resolve
+from aioreactor.engine.coordinating import Asking, Holding, Wish
 from aioreactor.engine.drive import EngineClosed
 from aioreactor.engine.gating import coordinator_of, hear, place_around, released, wishes_of
 from aioreactor.engine.guarding import locks_of
-from aioreactor.engine.ports import Asking, Holding, Wish
 from aioreactor.engine.preparing import instance_of
 from aioreactor.errors import ArgumentError, ContentionError, InputValidationError, LeaseLost
 from aioreactor.failures import describe

@@ -22,8 +22,8 @@ from anyio import CancelScope
 from aioreactor.definition.primitives import OrderedLock
 from aioreactor.engine import attempt, events, marks
 from aioreactor.engine.arguments import FATAL
+from aioreactor.engine.coordinating import Asking, Coordinator, Ending, Holding, PeriodTaken, Wish
 from aioreactor.engine.drive import EngineClosed, shielded
-from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, PeriodTaken, Wish
 from aioreactor.engine.scope import NodeStatus, Parked, Scope
 from aioreactor.engine.state import Readies
 from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OutOfTurn, OwnershipLost

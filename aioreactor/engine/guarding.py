@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine import marks
+from aioreactor.engine.coordinating import Asking, Coordinator, Ending, Holding, OuterHolds, PeriodTaken, Wish
 from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.gating import (
     Waker,
@@ -29,7 +30,7 @@ from aioreactor.engine.gating import (
     withdraw_all,
 )
 from aioreactor.engine.leaving import Leaving
-from aioreactor.engine.ports import Asking, Coordinator, Ending, Holding, JournalFailed, OuterHolds, PeriodTaken, Wish
+from aioreactor.engine.ports import JournalFailed
 from aioreactor.engine.scope import Failed, Scope
 from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OwnershipLost, UnknownRateLimit
 from aioreactor.logs import note

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine import attempt, marks
+from aioreactor.engine.coordinating import Asking, Ending
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.gating import Barred, coordinator_of, hear, passed, place_around, released, taken, wishes_of
 from aioreactor.engine.guarding import Guard
-from aioreactor.engine.ports import Asking, Ending
 from aioreactor.engine.scope import MapRun, Scope
 from aioreactor.errors import ArgumentError, LeaseLost
 from aioreactor.logs import note

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from aioreactor.engine.coordinating import Asking, Holding
 from aioreactor.engine.drive import shielded
-from aioreactor.engine.ports import Asking, Holding
 from aioreactor.engine.scope import NodeStatus, Scope
 from aioreactor.errors import LeaseLost
 from aioreactor.logs import note

@@ -14,11 +14,12 @@ from anyio import CancelScope
 from anyio.abc import TaskGroup
 
 from aioreactor.engine import events, marks, reporting
+from aioreactor.engine.coordinating import OuterHolds
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.fans import Fans
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
 from aioreactor.engine.limiter import Ready
-from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, OuterHolds, Units
+from aioreactor.engine.ports import Checkpoint, Environment, Fate, Journal, JournalFailed, Units
 from aioreactor.engine.scope import Scope
 from aioreactor.engine.state import RunState
 from aioreactor.errors import AioreactorError, OwnershipLost, PayloadTooLarge, SerializationError

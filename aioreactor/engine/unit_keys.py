@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aioreactor.engine.arguments import Frame, resolve, validated, view_of
+from aioreactor.engine.coordinating import Wish
 from aioreactor.engine.gating import coordinator_of, place_around, wishes_of
-from aioreactor.engine.ports import Wish
 from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.scope import FanRun, Scope
 from aioreactor.errors import (
