@@ -83,7 +83,7 @@ class Runs:
 
         Cancellation: nothing happens.
         """
-        from aioreactor.store.records import Query
+        from aioreactor.store.answers import Query
 
         name = self._reactor.plan.name if self._reactor is not None else reactor
         moment = since.timestamp() if isinstance(since, datetime) else since or 0.0

@@ -27,7 +27,8 @@ from typing import Any
 
 from aioreactor import Runtime
 from aioreactor.store.claim import Claim
-from aioreactor.store.records import Changes, Created, NewRun
+from aioreactor.store.answers import Created
+from aioreactor.store.records import Changes, NewRun
 from benchmarks import shapes
 from benchmarks.harness import Effort, Row, Rounds, Sample, interleaved, repeated
 from benchmarks.stored import BARE_WRITE, Checkpoint, a_runtime, checkpoints_of, client_of, redis_of, store_of

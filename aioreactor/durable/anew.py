@@ -22,8 +22,9 @@ from aioreactor.errors import AlreadyResumed, InputValidationError, NotResumable
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.paths import node_at, present_path, present_records
 from aioreactor.starting import check_importable
+from aioreactor.store.answers import Accepted, Refused
 from aioreactor.store.plan_codec import known
-from aioreactor.store.records import Accepted, NewRun, Refused
+from aioreactor.store.records import NewRun
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import Status
 

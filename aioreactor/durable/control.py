@@ -35,9 +35,10 @@ from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.paths import node_at, present_path
 from aioreactor.registry import find_plan
 from aioreactor.results import Dispatched, Outcome, Paused
+from aioreactor.store.answers import Accepted, Missing, Refused
 from aioreactor.store.claim import new_token
-from aioreactor.store.records import Accepted, Missing, Refused, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
+from aioreactor.store.records import RunRow
 from aioreactor.trace import RunRecord, Status
 
 ASKABLE: frozenset[Status] = frozenset(("pending", "running", "paused"))

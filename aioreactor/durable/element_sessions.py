@@ -27,11 +27,12 @@ from aioreactor.engine.snapshot import Image
 from aioreactor.errors import ArgumentError, InputValidationError, OwnershipLost, SerializationError
 from aioreactor.plan.model import Source
 from aioreactor.results import Outcome, RollbackFailure
+from aioreactor.store.answers import Exists
 from aioreactor.store.claim import Claim
 from aioreactor.store.fans import Dealt, Settled
 from aioreactor.store.keys import element_id
 from aioreactor.store.leases import Hold
-from aioreactor.store.records import Exists, NewRun, Place
+from aioreactor.store.records import NewRun, Place
 
 logger = logging.getLogger("aioreactor.runs")
 _REFUSALS = (ArgumentError, InputValidationError, SerializationError)

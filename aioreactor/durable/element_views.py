@@ -13,9 +13,10 @@ from aioreactor.plan.paths import node_at
 from aioreactor.registry import find_plan
 from aioreactor.results import Outcome, Skipped, Success
 from aioreactor.snapshots import RunSnapshot
+from aioreactor.store.answers import Held, Query
 from aioreactor.store.fans import FanRow
 from aioreactor.store.keys import element_id, element_of
-from aioreactor.store.records import Held, Query, RunRow
+from aioreactor.store.records import RunRow
 from aioreactor.trace import RunRecord, Status
 
 _STATUS: dict[str, Status] = {"s": "completed", "k": "completed", "f": "failed", "h": "halted", "x": "cancelled"}

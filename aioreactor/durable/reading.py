@@ -15,8 +15,9 @@ from aioreactor.progress import Progress
 from aioreactor.registry import find_plan
 from aioreactor.results import Outcome
 from aioreactor.snapshots import RunSnapshot, StoredReader, bare_outcome, from_row
+from aioreactor.store.answers import Held, Query
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import TERMINAL, Held, Query
+from aioreactor.store.records import TERMINAL
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import Status
 

@@ -15,11 +15,12 @@ from aioreactor.errors import ContentionError, IdempotencyConflict, Serializatio
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan
 from aioreactor.results import Dispatched, Outcome
+from aioreactor.store.answers import Exists
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import StoreError
 from aioreactor.store.keys import run_id_for_key
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import TERMINAL, Changes, Exists, NewRun
+from aioreactor.store.records import TERMINAL, Changes, NewRun
 from aioreactor.trace import RunRecord, Status
 
 R = TypeVar("R")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from aioreactor.durable.correlating import mend
 from aioreactor.durable.lines import LineWatch
+from aioreactor.store.answers import Repaired
 from aioreactor.store.correlations import CorrelationIndex
-from aioreactor.store.records import Repaired, RunRow
+from aioreactor.store.records import RunRow
 from aioreactor.store.store import RunStore
 
 

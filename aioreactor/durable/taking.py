@@ -41,11 +41,12 @@ from aioreactor.plan.paths import present_records
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
+from aioreactor.store.answers import Held, Missing, Refused
 from aioreactor.store.claim import Claim
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.keys import FAN
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import TERMINAL, Changes, Held, Missing, Refused, RunRow
+from aioreactor.store.records import TERMINAL, Changes, RunRow
 from aioreactor.store.records import RunRecord as StoredRun
 from aioreactor.trace import RunRecord, Status
 

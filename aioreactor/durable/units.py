@@ -26,9 +26,10 @@ from aioreactor.plan.model import Plan, PlanNode, Source
 from aioreactor.plan.units import PATH
 from aioreactor.results import Failure, Outcome
 from aioreactor.snapshots import encode_outcome
+from aioreactor.store.answers import Exists
 from aioreactor.store.keys import BOUND, run_id_for_unit
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import TERMINAL, Exists, NewRun, RunRow
+from aioreactor.store.records import TERMINAL, NewRun, RunRow
 from aioreactor.trace import RunRecord, Status
 
 _DEEPEST = 8

@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeAlias
 from aioreactor.clock import SYSTEM_CLOCK, Clock
 from aioreactor.definition.reactor import Reactor
 from aioreactor.jobs.book import ScheduleBook
-from aioreactor.store.records import Repaired, RunRow
+from aioreactor.store.answers import Repaired
+from aioreactor.store.records import RunRow
 
 
 class Carrier(Protocol):

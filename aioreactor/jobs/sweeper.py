@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from aioreactor.jobs.ports import SweptStore
 from aioreactor.jobs.queue import JobQueue
-from aioreactor.store.records import Repaired
+from aioreactor.store.answers import Repaired
 
 LIMIT = 500
 BATCHES = 10

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, cast
 
+from aioreactor.store.answers import Created, Exists
 from aioreactor.store.calls import Value
 from aioreactor.store.claim import Claim, new_write_id
 from aioreactor.store.client import StoreClient
 from aioreactor.store.index import Listed, RunIndex
 from aioreactor.store.keys import KeySpace
-from aioreactor.store.records import Created, Exists, NewRun, not_negative, positive, statuses_text, terminal_status
+from aioreactor.store.records import NewRun, not_negative, positive, statuses_text, terminal_status
 from aioreactor.store.rows import flat, new_scalars
 from aioreactor.store.scripts import Reply, Script
 from aioreactor.trace import Status

@@ -6,24 +6,9 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from aioreactor.store.answers import Accepted, Created, Exists, Held, Missing, Page, Query, Refused, Repaired
 from aioreactor.store.claim import Claim
-from aioreactor.store.records import (
-    LIVE,
-    TERMINAL,
-    Accepted,
-    Changes,
-    Created,
-    Exists,
-    Held,
-    Missing,
-    NewRun,
-    Page,
-    Query,
-    Refused,
-    Repaired,
-    RunRecord,
-    RunRow,
-)
+from aioreactor.store.records import LIVE, TERMINAL, Changes, NewRun, RunRecord, RunRow
 from aioreactor.trace import Status
 
 NO_CHANGES = Changes()

@@ -31,6 +31,7 @@ from weakref import WeakKeyDictionary
 
 from aioreactor.errors import OwnershipLost, RunNotFound
 from aioreactor.store import index as listing
+from aioreactor.store.answers import Accepted, Created, Exists, Held, Missing, Page, Query, Refused, Repaired
 from aioreactor.store.calls import Value
 from aioreactor.store.claim import Claim, FanClaim, Write, new_token
 from aioreactor.store.client import LEASE_LANE, StoreClient
@@ -44,17 +45,8 @@ from aioreactor.store.pushes import Bell, Pushes
 from aioreactor.store.records import (
     LIVE,
     TERMINAL,
-    Accepted,
     Changes,
-    Created,
-    Exists,
-    Held,
-    Missing,
     NewRun,
-    Page,
-    Query,
-    Refused,
-    Repaired,
     RunRecord,
     RunRow,
     check_take,

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
 from aioreactor.errors import RunNotFound
+from aioreactor.store.answers import Accepted, Created, Exists, Held, Missing, Page, Query, Refused, Repaired
 from aioreactor.store.claim import Claim, new_token
 from aioreactor.store.index import cursor_of, place_of
 from aioreactor.store.keys import encode_id
@@ -17,17 +18,8 @@ from aioreactor.store.pushes import Bell
 from aioreactor.store.records import (
     LIVE,
     TERMINAL,
-    Accepted,
     Changes,
-    Created,
-    Exists,
-    Held,
-    Missing,
     NewRun,
-    Page,
-    Query,
-    Refused,
-    Repaired,
     Request,
     RunRecord,
     RunRow,

@@ -7,10 +7,11 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from aioreactor.store.answers import Created
 from aioreactor.store.calls import Call
 from aioreactor.store.claim import Claim
 from aioreactor.store.client import StoreClient
-from aioreactor.store.records import TERMINAL, Changes, Created, NewRun, RunRecord, RunRow
+from aioreactor.store.records import TERMINAL, Changes, NewRun, RunRecord, RunRow
 from aioreactor.store.store import RunStore
 from aioreactor.store.volatile import VolatileStore
 

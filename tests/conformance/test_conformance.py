@@ -8,21 +8,10 @@ from typing import Any, cast
 import pytest
 
 from aioreactor.errors import OwnershipLost, RunNotFound
+from aioreactor.store.answers import Accepted, Created, Exists, Held, Missing, Query, Refused
 from aioreactor.store.claim import Claim
 from aioreactor.store.keys import run_id_for_key
-from aioreactor.store.records import (
-    STATUSES,
-    TERMINAL,
-    Accepted,
-    Changes,
-    Created,
-    Exists,
-    Held,
-    Missing,
-    NewRun,
-    Query,
-    Refused,
-)
+from aioreactor.store.records import STATUSES, TERMINAL, Changes, NewRun
 from aioreactor.trace import Status
 
 from .kit import LONG, NEW, WRITES, Kit, RedisKit, held, record_of, row_of, twin

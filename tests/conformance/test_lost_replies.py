@@ -10,9 +10,10 @@ import pytest
 
 from aioreactor.embedded import EmbeddedServer
 from aioreactor.errors import OwnershipLost
+from aioreactor.store.answers import Accepted, Created, Missing, Query
 from aioreactor.store.claim import Claim
 from aioreactor.store.errors import ReplyError, StoreUnavailable
-from aioreactor.store.records import Accepted, Changes, Created, Missing, NewRun, Query
+from aioreactor.store.records import Changes, NewRun
 from aioreactor.trace import Status
 
 from .kit import LONG, NEW, WRITES, Crash, RedisKit, held, record_of, row_of, twin

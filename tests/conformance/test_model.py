@@ -23,21 +23,9 @@ from hypothesis.stateful import (
 
 from aioreactor.embedded import EmbeddedServer
 from aioreactor.errors import OwnershipLost
+from aioreactor.store.answers import Accepted, Created, Exists, Held, Missing, Query, Refused
 from aioreactor.store.claim import Claim
-from aioreactor.store.records import (
-    LIVE,
-    STATUSES,
-    TERMINAL,
-    Accepted,
-    Changes,
-    Created,
-    Exists,
-    Held,
-    Missing,
-    NewRun,
-    Query,
-    Refused,
-)
+from aioreactor.store.records import LIVE, STATUSES, TERMINAL, Changes, NewRun
 from aioreactor.trace import Status
 
 from .kit import LONG, Crash, Kit, RedisKit, VolatileKit

@@ -8,8 +8,9 @@ from hypothesis import given
 from redis.crc import key_slot
 
 from aioreactor.store import keys
+from aioreactor.store.answers import Query
 from aioreactor.store.keys import KeySpace, run_id_for_key
-from aioreactor.store.records import NewRun, Query
+from aioreactor.store.records import NewRun
 from aioreactor.store.rows import tags_of
 from aioreactor.store.scripts import ScriptLibrary
 

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from aioreactor.store.answers import Created, Exists, Query, Refused
 from aioreactor.store.claim import Claim
 from aioreactor.store.keys import parent_in, run_id_for_unit
-from aioreactor.store.records import Changes, Created, Exists, NewRun, Query, Refused
+from aioreactor.store.records import Changes, NewRun
 
 from .kit import LONG, NEW, Crash, Kit, RedisKit, held, row_of
 

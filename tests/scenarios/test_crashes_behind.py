@@ -18,11 +18,12 @@ from aioreactor.engine.ports import Environment
 from aioreactor.engine.recovery import restoring
 from aioreactor.engine.scheduler import Execution
 from aioreactor.engine.scope import NodeStatus
+from aioreactor.store.answers import Created
 from aioreactor.store.behind import KINDS
 from aioreactor.store.claim import Claim
 from aioreactor.store.leases import LeaseKeeper
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import LIVE, Changes, Created, NewRun
+from aioreactor.store.records import LIVE, Changes, NewRun
 from aioreactor.store.volatile import VolatileStore
 from tests.scenarios.test_crashes import CASES, failing, world
 

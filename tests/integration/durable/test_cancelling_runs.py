@@ -18,7 +18,7 @@ from aioreactor import (
     runs,
 )
 from aioreactor.durable.requests import Body, pack
-from aioreactor.store.records import Accepted
+from aioreactor.store.answers import Accepted
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted, raises
 from tests.integration.durable.test_background import place, working
 

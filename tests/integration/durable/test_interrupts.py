@@ -34,7 +34,7 @@ from aioreactor.errors import CorrelationTaken, InterruptTimeout
 from aioreactor.results import OpenInterrupt
 from aioreactor.runtime import Runtime
 from aioreactor.settings import Settings
-from aioreactor.store.records import Accepted
+from aioreactor.store.answers import Accepted
 from tests.integration.durable.kit import Gate, Place, behave, ledger, noted
 from tests.integration.durable.test_background import place, working
 

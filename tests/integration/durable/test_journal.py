@@ -9,11 +9,12 @@ import pytest
 
 from aioreactor.engine.ports import Checkpoint
 from aioreactor.errors import OwnershipLost
+from aioreactor.store.answers import Created
 from aioreactor.store.claim import Claim
 from aioreactor.store.journal import RunJournal
 from aioreactor.store.leases import Hold
 from aioreactor.store.plan_codec import PlanCodec
-from aioreactor.store.records import Created, NewRun
+from aioreactor.store.records import NewRun
 from tests.integration.durable.kit import Place, every_turn
 
 
