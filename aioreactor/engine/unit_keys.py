@@ -146,9 +146,10 @@ def _inside(plan: Plan) -> Iterator[tuple[PlanNode, tuple[Any, ...]]]:
 
 def _of_element(node: PlanNode) -> tuple[Any, ...]:
     """What the elements of a map take; turns belong to whole runs."""
-    plan = node.element
+    plan, dealt = node.element, node.fan
     assert plan is not None
-    declared = plan.nodes[0].coordination if plan.element else plan.options.coordination
+    assert dealt is not None
+    declared = plan.nodes[0].coordination if plan.element else dealt.options.coordination
     return tuple(each for each in declared if each.kind != "ordered_lock")
 
 
