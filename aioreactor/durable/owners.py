@@ -28,14 +28,16 @@ class Owner:
 
 
 async def owner_of(store: RunStore, label: str) -> Owner:
-    """Take a label apart: a run's id, and what is inside the run, with colons between, which ids may have, too.
+    """Take a label apart: a run's id, and what is inside the run, behind a colon, or a slash before an element.
+
+    Ids may have these, too, so the longest one counts that there is.
 
     Raises:
         StoreError: the store is away.
 
     Cancellation: nothing happens.
     """
-    ends = [len(label), *(place for place in range(len(label) - 1, 0, -1) if label[place] == ":")]
+    ends = [len(label), *(place for place in range(len(label) - 1, 0, -1) if label[place] in ":/")]
     for end in ends:
         try:
             row = await store.peek(label[:end])

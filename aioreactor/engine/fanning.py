@@ -149,7 +149,7 @@ async def _feed_list(ex: Execution, run: FanRun) -> Source:
     rest = (
         items[before.fed :] if isinstance(items, (list, tuple)) else [items[i] for i in range(before.fed, len(items))]
     )
-    refuse_items(ex, run, rest, before.fed)
+    await refuse_items(ex, run, rest, before.fed)
     return await ex.fans.feed(run.path, run.node, before, rest, cursor=None, ended=True)
 
 
@@ -160,7 +160,7 @@ async def _feed_page(ex: Execution, run: FanRun) -> Source:
     if page is mapping.CUT:
         raise asyncio.CancelledError
     items = list(page.items)
-    refuse_items(ex, run, items, before.fed)
+    await refuse_items(ex, run, items, before.fed)
     return await ex.fans.feed(
         run.path, run.node, before, items, cursor=page.next_cursor, ended=page.next_cursor is None
     )

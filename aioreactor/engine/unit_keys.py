@@ -6,6 +6,7 @@ than by a reader, or a map, that waits for it in vain.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -36,6 +37,9 @@ _ERRORS: dict[str, type[ContentionError]] = {
     "semaphore": SemaphoreUnavailable,
     "ordered_lock": OutOfTurn,
 }
+_IN_ONE_GO = 200
+"""Items whose keys are computed while the event loop does nothing else."""
+
 _UNKNOWN = (Source.CONTEXT, Source.RESOURCE)
 _UNIT = (
     "a unit is another owner: whoever reads it would wait for ever. compose(…) it instead, which enters the hold; or "
@@ -85,16 +89,20 @@ def refuse_fan(ex: Execution, run: FanRun) -> None:
         _refuse(ex, run.scope, f"map {run.path!r}", "every element", fixed, _ELEMENT)
 
 
-def refuse_items(ex: Execution, run: FanRun, items: Sequence[Any], first: int) -> None:
+async def refuse_items(ex: Execution, run: FanRun, items: Sequence[Any], first: int) -> None:
     """The same, for keys that depend on the items; the first of these has the number ``first``.
 
     Raises:
         LockUnavailable, SemaphoreUnavailable: one wants such a key.
+
+    Cancellation: nothing happens.
     """
     depending = [each for each in _of_element(run.node) if callable(each.key)]
     if not depending or place_around(run.scope) is None:
         return
     for number, item in enumerate(items, first):
+        if number % _IN_ONE_GO == 0:
+            await asyncio.sleep(0)
         found = _computed(depending, lambda item=item: _subject(ex, run, item))  # type: ignore[misc]
         _refuse(ex, run.scope, f"map {run.path!r}", f"element {number}", found, _ELEMENT)
 
@@ -146,9 +154,10 @@ def _inside(plan: Plan) -> Iterator[tuple[PlanNode, tuple[Any, ...]]]:
 
 def _of_element(node: PlanNode) -> tuple[Any, ...]:
     """What the elements of a map take; turns belong to whole runs."""
-    plan = node.element
+    plan, dealt = node.element, node.fan
     assert plan is not None
-    declared = plan.nodes[0].coordination if plan.element else plan.options.coordination
+    assert dealt is not None
+    declared = plan.nodes[0].coordination if plan.element else dealt.options.coordination
     return tuple(each for each in declared if each.kind != "ordered_lock")
 
 

@@ -133,6 +133,17 @@ class TestLooking:
         assert 500 < holder["time_left"] <= 600
         assert 0 <= holder["age"] < 60
 
+    def test_an_element_is_a_part_of_its_run(self, place: Place) -> None:
+        place.create("r1")
+        place.create("r1/own[0]")
+        labels = ["r1/each[3]:pay:1", "r1/own[0]:pay:1", "r1", "r1:undo:pay", "r2:pay:1"]
+        place.run(*(holds(label, Semaphore("k", 9)) for label in labels))
+        found = {each["label"]: each for each in place.locks_json("k")["semaphore"]["holders"]}
+        assert [(found[label]["run"], found[label]["step"], found[label]["attempt"]) for label in labels] == [
+            ("r1", "each[3]:pay", 1), ("r1/own[0]", "pay", 1), ("r1", None, None), ("r1", "undo:pay", None),
+            (None, None, None),
+        ]  # fmt: skip
+
     def test_everything_else_of_a_key(self, place: Place) -> None:
         async def others(coordinator: Coordinator) -> None:
             positions = [await coordinator.assign(OrderedLock("k"), "k", f"r{n}", f"r{n}") for n in range(3)]

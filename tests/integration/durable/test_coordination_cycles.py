@@ -192,11 +192,14 @@ class MappedSteps(Reactor, name="cc.MappedSteps", coordination=[Lock("a")]):
 
 @pytest.mark.parametrize("mapped", [Mapped, MappedSteps])
 @pytest.mark.parametrize("first", ["element", "other"])
-async def test_an_element_waits_inside_of_what_its_map_is_in(place: Place, mapped: Any, first: str) -> None:
+@pytest.mark.parametrize("park_after", [0.05, 60])
+async def test_an_element_waits_inside_of_what_its_map_is_in(
+    place: Place, mapped: Any, first: str, park_after: float
+) -> None:
     """The run of the map holds ``a`` until its elements have ended, and one of these waits for ``b``."""
     holds_a, holds_b = Gate(), Gate()
     behave.update(a=holds_a, c=holds_b)
-    async with working(place, park_after=60, snooze_delay=600), asyncio.timeout(20):
+    async with working(place, park_after=park_after, snooze_delay=600), asyncio.timeout(20):
         right, handle = await Right.enqueue(), await mapped.enqueue(keys=["b"])
         await holds_a.reached.wait()
         await holds_b.reached.wait()

@@ -27,6 +27,7 @@ from aioreactor import (
     result,
     runs,
     step,
+    value,
 )
 from tests.integration.durable.kit import Place, ledger, noted
 from tests.integration.durable.test_background import place, working
@@ -237,3 +238,17 @@ async def test_elements_that_want_other_keys(place: Place, reactor: Any) -> None
         outcome = await (await reactor.enqueue(skus=["b", "c"])).result(timeout=30)
     assert isinstance(outcome, Success), outcome
     assert len([line for line in ledger if "first" not in line]) == 2
+
+
+async def test_what_stands_at_the_map_replaces_what_the_class_declares(place: Place) -> None:
+    class Freely(Reactor, name="uk.Freely", coordination=[Lock("stock:a")]):
+        each = map_each(Ship, over=value(["a"]), item="sku", fan_out=True, coordination=[Lock("free")])
+
+    class Bound(Reactor, name="uk.Bound", coordination=[Lock("stock:a")]):
+        each = map_each(Ship, over=value(["b"]), item="sku", fan_out=True, coordination=[Lock("stock:a")])
+
+    async with working(place):
+        assert isinstance(await (await Freely.enqueue()).result(timeout=30), Success)
+        outcome = await (await Bound.enqueue()).result(timeout=30)
+    assert isinstance(outcome, Failure)
+    assert "every element wants lock 'stock:a'" in outcome.message
