@@ -14,7 +14,7 @@ from tests.faults import reactors
 from tests.faults.reactors import Then, breaks, note, write
 
 TTL = 1.0
-POISON = 60.0
+POISON = 180.0
 
 
 def key_of(given: Any) -> str:

@@ -153,7 +153,7 @@ class Guarded:
     async def rival(self, victim: Victim) -> None:
         """Wants what the run holds; is let in when that is given back, or its lease ends, or between two attempts."""
         key = victim.key
-        async with Lock(key, ttl=TTL, wait=30), Semaphore(key, 1, ttl=TTL, wait=30):
+        async with Lock(key, ttl=TTL, wait=90), Semaphore(key, 1, ttl=TTL, wait=90):
             await self.field.ledger.visit("a rival", "enter", key)
             await asyncio.sleep(0.02)
             await self.field.ledger.visit("a rival", "leave", key)
@@ -165,7 +165,7 @@ class Guarded:
                 assert await OrderedLock.skip(victim.key) == 1
             return
         try:
-            async with OrderedLock(victim.key, poison_after=POISON, wait=30):
+            async with OrderedLock(victim.key, poison_after=POISON, wait=90):
                 pass
         except OutOfTurn as error:
             if (error.reason, victim.table.status) != ("ordered_chain_failed", "failed"):
@@ -199,10 +199,10 @@ class Guarded:
         """A worker goes on with all of them; then what each did is what one does undisturbed, one body at a time."""
         await self.field.enqueue("Chain", "pulse")  # so that the worker is up when it is told to end
         async with self.field.worker(self.medic, snooze_delay=0.3, snooze_max=1000, park_after=0.1):
-            found = await self.field.ended(["pulse", *(each.run_id for each in victims)], 60)
+            found = await self.field.ended(["pulse", *(each.run_id for each in victims)], 120)
             for victim in victims:
                 await self.unblock(victim)
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(120):
                 await asyncio.gather(*self.rivals)
         visits, failures = await self.visits(), []
         for victim in victims:
