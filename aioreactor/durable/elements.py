@@ -23,7 +23,7 @@ from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import SerializationError, UnknownReactor
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan, PlanNode
-from aioreactor.plan.units import PATH, has_undos
+from aioreactor.plan.units import PATH, has_undos, may_owe
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Success
 from aioreactor.snapshots import StoredReader, bare_outcome, encode_outcome
@@ -203,8 +203,8 @@ class Elements(Dispatching):
             steps = record.steps if has_undos(plan) else {}
             skipped = bool(plan.unit_of) and outcome.trace.only("skip") != ()
             return Record("k" if skipped else "s", value_blob(plan, self._codec(), outcome.value), steps)
-        left = bool(getattr(outcome, "rollback_failures", ()))
-        steps = record.steps if left or (isinstance(outcome, Halt) and plan is not None and has_undos(plan)) else {}
+        cut = record.row.status in {"halted", "cancelled", "aborted"} and plan is not None and may_owe(plan)
+        steps = record.steps if cut or getattr(outcome, "rollback_failures", ()) else {}
         return Record("h" if isinstance(outcome, Halt) else "f", encode_outcome(outcome), steps)
 
     async def _settled_back(self, record: StoredRun, place: Place, outcome: Outcome[Any]) -> Any:
