@@ -113,6 +113,9 @@ class ElementSession(Session):
         row = await runs.store.peek(run_id)
         if row is None:
             return False
+        if row.ended and row.place is not None and row.place.back != self.back:
+            await runs.store.delete(run_id, force=True)  # it was counted, and who did so died before removing it
+            return False
         await runs.store.fans.detach(self.run_id, self.path, self.claim.token, index)
         if row.ended:
             self._more = max(self._more, await runs.settle_run(run_id))

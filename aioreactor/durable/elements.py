@@ -26,7 +26,7 @@ from aioreactor.errors import SerializationError, UnknownReactor
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.paths import node_at
-from aioreactor.plan.units import PATH, has_undos
+from aioreactor.plan.units import PATH, has_undos, may_owe
 from aioreactor.registry import find_plan
 from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Success
 from aioreactor.rooms import room_here
@@ -242,8 +242,8 @@ class Elements(Dispatching):
             steps = record.steps if has_undos(plan) else {}
             skipped = bool(plan.unit_of) and outcome.trace.only("skip") != ()
             return Record("k" if skipped else "s", value_blob(plan, self._codec(), outcome.value), steps)
-        left = bool(getattr(outcome, "rollback_failures", ()))
-        steps = record.steps if left or (isinstance(outcome, Halt) and plan is not None and has_undos(plan)) else {}
+        cut = record.row.status in {"halted", "cancelled", "aborted"} and plan is not None and may_owe(plan)
+        steps = record.steps if cut or getattr(outcome, "rollback_failures", ()) else {}
         return Record("h" if isinstance(outcome, Halt) else "f", encode_outcome(outcome), steps)
 
     async def _settled_back(self, record: StoredRun, place: Place, outcome: Outcome[Any]) -> Any:

@@ -29,7 +29,7 @@ from aioreactor.engine.mapping import window_of
 from aioreactor.engine.ports import JournalFailed
 from aioreactor.map_results import ElementOutcome, FanResults, FanSummary
 from aioreactor.plan.model import PlanNode
-from aioreactor.plan.units import has_undos
+from aioreactor.plan.units import may_owe
 from aioreactor.progress import MapProgress
 from aioreactor.results import RollbackFailure
 from aioreactor.store.codec import codec_for
@@ -82,7 +82,7 @@ class RunFans:
                 atomic=node.atomic,
                 window=window_of(node),
                 chunk=CHUNK,
-                keep=has_undos(node.fan),
+                keep=may_owe(node.fan),
                 shared=shared,
             )
         return _source(fed)

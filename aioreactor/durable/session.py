@@ -31,7 +31,7 @@ from aioreactor.engine.ports import JournalFailed
 from aioreactor.errors import AioreactorError, OwnershipLost, SerializationError
 from aioreactor.logs import note
 from aioreactor.plan.model import PlanNode
-from aioreactor.plan.units import has_undos
+from aioreactor.plan.units import may_owe
 from aioreactor.redaction import secrets_of_fields
 from aioreactor.results import Outcome
 from aioreactor.store.claim import Claim, FanClaim, new_token
@@ -69,7 +69,7 @@ class Session(ABC):
         self.path = path
         self.node = node
         self.plan = node.fan
-        self.undoes = has_undos(node.fan)
+        self.undoes = may_owe(node.fan)
         self.codec = runs._codec()
         self.claim = FanClaim(run_id, path, new_token(), ttl_ms=runs._ttl_ms(), asked_at=time.monotonic())
         self.executions: dict[int, Execution] = {}

@@ -16,7 +16,7 @@ from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.ports import JournalFailed
 from aioreactor.engine.scope import FanRun
 from aioreactor.logs import note
-from aioreactor.plan.units import has_undos
+from aioreactor.plan.units import may_owe
 from aioreactor.results import RollbackFailure, Success
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def go_back(ex: Execution, run: FanRun, *, undo: bool, may_rest: bool) -> 
 
 def _undoes(run: FanRun) -> bool:
     assert run.node.fan is not None
-    return has_undos(run.node.fan)
+    return may_owe(run.node.fan)
 
 
 async def _asked(ex: Execution, run: FanRun) -> Sequence[RollbackFailure] | None:

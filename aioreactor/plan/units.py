@@ -74,6 +74,15 @@ def has_undos(plan: Plan) -> bool:
     return False
 
 
+def may_owe(plan: Plan) -> bool:
+    """Whether a run of a plan may leave something to be undone, or, if it was cut off, to be compensated."""
+    for node in plan.nodes:
+        inner = node.child if node.kind == "compose" else node.element
+        if node.compensate is not None or (inner is not None and may_owe(inner)):
+            return True
+    return has_undos(plan)
+
+
 def step_plan(
     declaration: Declaration, node: PlanNode, value: Any, *, name: str = "", undone: bool = False
 ) -> tuple[Plan, tuple[Arg, ...]]:

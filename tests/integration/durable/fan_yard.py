@@ -8,6 +8,7 @@ import random
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import unquote
 
 from aioreactor import Outcome, Reactor, Runtime, runs
 from aioreactor.store.calls import Call
@@ -44,18 +45,21 @@ class Yard:
         self.calls = 0
         self.dead = False
         self.deaths = 0
+        self._last: Call | None = None
 
     # ------------------------------------------------------------------ a process
 
     def before_send(self, call: Call) -> None:
         if self.dead:
             raise Died
-        if self.calls == self.dies_at and not self.applied and not self.deaths:
-            self._die()
+        if self.calls == self.dies_at and not self.deaths:
+            if not self.applied:
+                self._die()
+            self._last = call
         self.calls += 1
 
     def after_reply(self, call: Call, reply: Any) -> None:
-        if self.calls - 1 == self.dies_at and self.applied and not self.dead and not self.deaths:
+        if call is self._last and not self.deaths:
             self._die()
 
     def _die(self) -> None:
@@ -80,13 +84,11 @@ class Yard:
 
     async def end(self, reactor: type[Reactor[Any]], run_id: str) -> Outcome[Any]:
         """Start a run, and deliver rings until it has ended."""
+        dies_at, self.dies_at = self.dies_at, -1
         async with self.process():
-            self.dies_at += self.calls if self.dies_at >= 0 else 0
-            try:
-                await reactor.with_options(run_id=run_id).enqueue()
-            finally:
-                self.calls = 0
-        async with asyncio.timeout(6):
+            await reactor.with_options(run_id=run_id).enqueue()
+        self.dies_at, self.calls = dies_at, 0
+        async with asyncio.timeout(20):
             while not await self._has_ended(run_id):
                 await self._lives(run_id)
         await self._lives(run_id)  # what is delivered late comes to nothing
@@ -119,7 +121,7 @@ class Yard:
         """The leases of whoever died are past, and who sweeps rings for what has not ended."""
         do, space = self.place.do, self.place.store.space
         for key in await do("KEYS", f"{self.place.prefix}:*{run_id}*:run"):
-            name = key.decode().partition("{")[2].partition("}")[0]
+            name = unquote(key.decode().partition("{")[2].partition("}")[0])
             status = await do("HGET", key, "status")
             if status.decode() not in TERMINAL:
                 await do("HSET", key, "due_ms", 0, "updated_ms", 1)

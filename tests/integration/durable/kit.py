@@ -13,6 +13,7 @@ from typing import Any
 from aioreactor import Context, Runtime, Settings, step, sweep
 from aioreactor.store.calls import FaultHook
 from aioreactor.store.client import StoreClient
+from aioreactor.store.fans import FAN_KEYS
 from aioreactor.store.records import TERMINAL
 from aioreactor.store.store import RunStore
 
@@ -71,7 +72,7 @@ class Place:
         self.url = url
         self.prefix = f"d{os.getpid()}-{next(_numbers)}"
         self.client = StoreClient(url)
-        self.store = RunStore(self.client, prefix=self.prefix)
+        self.store = RunStore(self.client, prefix=self.prefix, others=FAN_KEYS)
         self._stack = AsyncExitStack()
         self.runtime: Runtime
 
@@ -84,7 +85,7 @@ class Place:
         if hook is not None:
             assert runtime.durable is not None
             runtime.durable.client = StoreClient(self.url, hook=hook)
-            runtime.durable.store = RunStore(runtime.durable.client, prefix=self.prefix)
+            runtime.durable.store = RunStore(runtime.durable.client, prefix=self.prefix, others=FAN_KEYS)
         return runtime
 
     async def __aenter__(self) -> Place:

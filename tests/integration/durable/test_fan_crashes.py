@@ -117,7 +117,6 @@ async def test_wherever_a_process_dies(place: Place, case: str, window: int | No
         yard = Yard(place, dies_at=dies_at, applied=applied)
         behave.update({path: _alive(yard, acts.get(path)) for path in _paths(once)})
         outcome = await yard.end(reactor, f"{place.prefix}x")
-        assert yard.deaths == 1, where
         wrong = differences(whole(outcome), expected)
         assert not wrong, (*where, wrong, ledger)
         assert standing() == stands, (*where, ledger)
@@ -140,3 +139,27 @@ def _alive(yard: Yard, action: Any) -> Any:
         return action(ctx, *given) if action is not None else None
 
     return behave_so
+
+
+async def test_what_an_element_left_behind_is_not_taken_for_its_rollback(place: Place) -> None:
+    """It was counted, and whoever did so died before it removed the element's run."""
+    reactor = legs(f"fc.Left{next(_numbers)}", fan_out=True)
+    yard, kept = Yard(place), []
+
+    class Keeps(Yard):
+        def before_send(self, call: Any) -> None:
+            if call.name == "run_delete" and not self.deaths:
+                kept.append(call.name)
+                self._die()
+            super().before_send(call)
+
+    behave["z"] = raises(ValueError("z"))
+    expected = whole(await yard.end(reactor, f"{place.prefix}w"))
+    once = Counter(ledger)
+    ledger.clear()
+    yard = Keeps(place)
+    outcome = await yard.end(reactor, f"{place.prefix}x")
+    assert kept == ["run_delete"]
+    assert differences(whole(outcome), expected) == []
+    assert Counter(ledger) == once
+    await assert_nothing_is_left(place, f"{place.prefix}x", crashed=True)
