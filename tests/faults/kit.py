@@ -189,9 +189,14 @@ class Field:
 
     async def make_due(self) -> None:
         """The sweeper's time has come for all runs, also for those that were told to another one."""
-        live = f"{self.prefix}:{{:index}}:live"
-        for run_id in await self.do("ZRANGE", live, 0, -1):
-            await self.do("ZADD", live, "XX", 1, run_id)
+        for key in self.swept:
+            for entry in await self.do("ZRANGE", key, 0, -1):
+                await self.do("ZADD", key, "XX", 1, entry)
+
+    @property
+    def swept(self) -> list[str]:
+        """What says when a sweeper is to look at a run: as a living one, and as one that stands in lines."""
+        return [f"{self.prefix}:{{:index}}:{name}" for name in ("live", "lined")]
 
     async def dump(self) -> dict[str, bytes]:
         """Everything under the prefix."""
@@ -200,8 +205,8 @@ class Field:
     async def assert_nothing_is_left(self) -> None:
         """After all runs are deleted: no key, and what is in queues expires."""
         async with asyncio.timeout(15):
-            while await self.do("ZCARD", f"{self.prefix}:{{:index}}:live"):
-                await self.make_due()  # entries of runs that were never created
+            while [key for key in self.swept if await self.do("ZCARD", key)]:
+                await self.make_due()  # entries of runs that are gone, or were never created
                 assert (found := await sweep(1000)) == [], found
         keys = [key.decode() for key in await self.do("KEYS", f"{self.prefix}:*")]
         assert [key for key in keys if not key.startswith(f"{self.prefix}:c:")] == []
