@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 from aioreactor import Context, FanOut, Reactor, map_each, value
 from tests.faults import reactors
@@ -54,15 +56,36 @@ class Single(Reactor, name="fanned.Single"):
     z = reactors.noted([m], then=reactors.breaks)
 
 
-class Sleeper(Reactor, name="fanned.Sleeper"):
-    """Its first element stops the process of a worker that was told to."""
-
-    @map_each(over=value(list(range(4))), fan_out=True)
-    async def m(self, n: int, ctx: Context) -> int:
-        await reactors.write(ctx, "do")
-        if n == 0 and reactors.STOPPING:
-            await reactors.stop_here(ctx)
-        return n
+async def stops(ctx: Context) -> None:
+    if reactors.STOPPING and "[1]" in ctx.run_id:
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
-ALL = {each.__name__: each for each in (Fanned, FannedFails, Single, Sleeper)}
+class Sleepy(Reactor[str], name="fanned.Sleepy"):
+    n: int
+    e1 = reactors.noted(then=stops)
+    e2 = reactors.noted([e1])
+    returns = e2
+
+
+class SleepsLater(Reactor[str], name="fanned.SleepsLater"):
+    n: int
+    e1 = reactors.noted()
+    e2 = reactors.noted([e1], then=stops)
+    e3 = reactors.noted([e2])
+    returns = e3
+
+
+class Early(Reactor, name="fanned.Early"):
+    """The process of a worker that was told to stops in the first step of an element, which is none of its own yet."""
+
+    m = map_each(Sleepy, over=value(list(range(4))), item="n", fan_out=True)
+
+
+class Late(Reactor, name="fanned.Late"):
+    """It stops in the second one: the element is a run of its own by then."""
+
+    m = map_each(SleepsLater, over=value(list(range(4))), item="n", fan_out=True)
+
+
+ALL = {each.__name__: each for each in (Fanned, FannedFails, Single, Early, Late)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from aioreactor import runs
 from tests.faults.fanned import ALL, COUNT
 from tests.faults.kit import DEEP, RANDOM, SEED, Field, Zygote
+from tests.faults.test_pauses import stopped
+from tests.faults.test_workers import said
 
 LEGS = [f"/m[{i}] {step}" for i in range(COUNT) for step in ("e1", "e2")]
 
@@ -90,4 +93,34 @@ async def test_rings_that_come_again_and_scripts_that_are_forgotten(ward: Field,
     assert stands == set()
     assert set(times.values()) == {1}, times.most_common(5)
     assert (await runs.find("x")).status == "failed"
+    await runs.delete("x")
+
+
+@pytest.mark.parametrize("name", ["Early", "Late"])
+async def test_a_worker_sleeps_beyond_its_lease_while_others_go_on(
+    ward: Field, clinic: list[Zygote], tmp_path: Path, name: str
+) -> None:
+    """What it says of its elements later is refused, and changes nothing."""
+    log = tmp_path / "log"
+    await ALL[name].with_options(run_id="x", queue=ward.queue()).enqueue()
+    sleeper = ward.worker(ward.zygote, sweep=None, stopping=True, log=str(log))
+    try:
+        await stopped(sleeper.pid)
+        async with ward.worker(clinic[0]):
+            found = await ward.ended(["x"])
+            assert found["x"].status == "completed"
+            before = await ward.dump()
+        lines = await ward.do("LRANGE", ward.ledger.key, 0, -1)
+    finally:
+        os.kill(sleeper.pid, signal.SIGCONT)
+    await said(log, "ownership_lost")
+    await sleeper.end()
+    assert await ward.dump() == before
+    later = (await ward.do("LRANGE", ward.ledger.key, 0, -1))[len(lines) :]
+    assert later == []
+    stands, times = await effects(ward, "x")
+    steps = ("e1", "e2") if name == "Early" else ("e1", "e2", "e3")
+    assert stands == {f"/m[{i}] {each}" for i in range(4) for each in steps}
+    assert max(times.values()) <= 2
+    assert "Traceback" not in log.read_text()
     await runs.delete("x")
