@@ -20,8 +20,9 @@ from aioreactor.jobs.sweeper import sweep_up
 from aioreactor.jobs.worker import create_worker
 from aioreactor.store.calls import Call
 from aioreactor.store.client import StoreClient
+from aioreactor.store.fans import FAN_KEYS
 from aioreactor.store.store import RunStore
-from tests.faults import holding, reactors, typed
+from tests.faults import fanned, holding, reactors, typed
 from tests.faults.points import Fate
 
 
@@ -58,7 +59,8 @@ def runtime_of(order: dict[str, Any], hook: Any = None) -> Runtime:
     durable = runtime.durable
     assert durable is not None
     durable.client = StoreClient(order["url"], hook=hook)
-    durable.store = RunStore(durable.client, prefix=order["prefix"], idle_ms=order.get("idle_ms", 10_000))
+    idle_ms = order.get("idle_ms", 10_000)
+    durable.store = RunStore(durable.client, prefix=order["prefix"], idle_ms=idle_ms, others=FAN_KEYS)
     return runtime
 
 
@@ -126,8 +128,7 @@ async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger, runtim
 
 
 def main() -> None:
-    assert typed.Typed.plan.nodes  # workers find these, since they are imported
-    assert holding.Held.plan.nodes
+from tests.faults import fanned, holding, reactors, typed
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
