@@ -128,7 +128,9 @@ async def do(order: dict[str, Any], run_id: str, ledger: reactors.Ledger, runtim
 
 
 def main() -> None:
-from tests.faults import fanned, holding, reactors, typed
+    assert typed.Typed.plan.nodes  # workers find these, since they are imported
+    assert holding.Held.plan.nodes
+    assert fanned.Fanned.plan.nodes
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
