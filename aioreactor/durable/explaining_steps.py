@@ -11,7 +11,6 @@ from typing import Any
 from aioreactor.durable.fits import Opened
 from aioreactor.engine.arguments import Frame, resolve, view_of
 from aioreactor.engine.coordinating import Wish
-from aioreactor.engine.gating import wishes_of
 from aioreactor.engine.limiter import Ready
 from aioreactor.engine.nesting import child_inputs
 from aioreactor.engine.ports import Environment
@@ -22,6 +21,7 @@ from aioreactor.engine.scheduler import Execution
 from aioreactor.engine.scope import Parked, Scope
 from aioreactor.engine.snapshot import Codec, Restorer
 from aioreactor.engine.units import is_standing
+from aioreactor.engine.wishes import wishes_of
 from aioreactor.explanations import Reason
 from aioreactor.plan.model import PlanNode
 from aioreactor.store.keys import run_id_for_unit

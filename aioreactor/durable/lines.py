@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from aioreactor.engine.arguments import view_of
 from aioreactor.engine.coordinating import Asking, Coordinator, Wish
-from aioreactor.engine.gating import wishes_of
+from aioreactor.engine.wishes import wishes_of
 from aioreactor.errors import ArgumentError, LeaseLost
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan

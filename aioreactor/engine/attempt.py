@@ -33,8 +33,9 @@ from aioreactor.plan.model import PlanNode
 from aioreactor.results import Failure, Halt, Skipped
 
 if TYPE_CHECKING:
-    from aioreactor.engine.gating import Gate, Waker
+    from aioreactor.engine.gating import Gate
     from aioreactor.engine.scheduler import Execution
+    from aioreactor.engine.snoozing import Waker
 
 _NO_KEYWORDS: dict[str, Any] = {}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 
-from aioreactor.engine import gating
+from aioreactor.engine import wishes
 from aioreactor.engine.arguments import FATAL
 from aioreactor.engine.drive import EngineClosed, in_thread, run_in
 from aioreactor.engine.scope import Scope
@@ -50,7 +50,7 @@ async def enter(
         await gate.checked()
     context = (ex.base if scope.guard is None else scope.guard.base).copy()
     if gate is not None:
-        gating.coordinator_of(ex).settle(context, gate.place)
+        wishes.coordinator_of(ex).settle(context, gate.place)
     if prepared.is_async:
         body = context.run(prepared.fn, bound.owner, *bound.positional, **bound.keywords)
     else:

@@ -16,9 +16,10 @@ from anyio import CancelScope
 from aioreactor.engine.arguments import FATAL, Frame, resolve
 from aioreactor.engine.coordinating import Asking, Holding, Wish
 from aioreactor.engine.drive import EngineClosed
-from aioreactor.engine.gating import coordinator_of, hear, place_around, released, wishes_of
+from aioreactor.engine.gating import released
 from aioreactor.engine.guarding import locks_of
 from aioreactor.engine.preparing import instance_of
+from aioreactor.engine.wishes import coordinator_of, hear, place_around, wishes_of
 from aioreactor.errors import ArgumentError, ContentionError, InputValidationError, LeaseLost
 from aioreactor.failures import describe
 

@@ -20,8 +20,8 @@ from aioreactor.results import Dispatched, Failure, Halt, Outcome, Paused, Succe
 from aioreactor.trace import Status
 
 if TYPE_CHECKING:
-    from aioreactor.engine.gating import Waker
     from aioreactor.engine.scheduler import Execution
+    from aioreactor.engine.snoozing import Waker
 
 R = TypeVar("R")
 

@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from anyio import CancelScope
 
-from aioreactor.definition.primitives import OrderedLock
 from aioreactor.engine import attempt, events, marks
 from aioreactor.engine.arguments import FATAL
-from aioreactor.engine.coordinating import Asking, Coordinator, Ending, Holding, PeriodTaken, Wish
+from aioreactor.engine.coordinating import Asking, Ending, Holding, PeriodTaken, Wish
 from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.scope import NodeStatus, Parked, Scope
+from aioreactor.engine.snoozing import Waker, alive, comes_back, is_elsewhere, snooze
 from aioreactor.engine.state import Readies
-from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OutOfTurn, OwnershipLost
-from aioreactor.failures import describe
+from aioreactor.engine.wishes import coordinator_of, hear, place_around, subject_of, wishes_of
+from aioreactor.errors import ArgumentError, ContentionError, LeaseLost
 from aioreactor.logs import note
-from aioreactor.plan.model import PlanNode
 
 if TYPE_CHECKING:
     from aioreactor.engine.attempt import Bound, Later
@@ -84,74 +81,6 @@ class Holder(Protocol):
     def lose(self, error: LeaseLost) -> None:
         """One of its holds is lost."""
         ...
-
-
-class Waker:
-    """Ends a wait early: what was refused is there now."""
-
-    __slots__ = ("alarm", "ex", "woken")
-
-    def __init__(self, ex: Execution) -> None:
-        self.ex = ex
-        self.woken = False
-        self.alarm: asyncio.Future[None] | None = None
-
-    def __call__(self) -> None:
-        """Wake who sleeps here; else, when the run was left, have somebody take it."""
-        self.woken = True
-        if self.alarm is not None:
-            if not self.alarm.done():
-                self.alarm.set_result(None)
-        elif self.ex.parted:
-            self.ex.journal.rouse()
-
-
-# ---------------------------------------------------------------------- wishes
-
-
-def wishes_of(primitives: Iterable[Any], subject: Callable[[], Any], where: str) -> list[Wish]:
-    """Declared primitives with their keys.
-
-    Raises:
-        ArgumentError: a key cannot be computed, or is none.
-    """
-    found = []
-    for primitive in primitives:
-        try:
-            key = primitive.key_for(subject() if callable(primitive.key) else None)
-        except FATAL:
-            raise
-        except BaseException as error:
-            raise ArgumentError(where, "coordination", f"{primitive!r}: {describe(error)}") from error
-        if not isinstance(key, str) or not key:
-            raise ArgumentError(where, "coordination", f"{primitive!r}: its key is {key!r}, not a text")
-        found.append(Wish(primitive, key))
-    return found
-
-
-def subject_of(node: PlanNode, bound: Bound) -> Any:
-    """What a step's keys are computed from: the instance of its class, or an object with its arguments."""
-    if node.step_class is not None:
-        return bound.owner
-    names = (arg.parameter for arg in node.args if not arg.keyword)
-    return SimpleNamespace(**dict(zip(names, bound.positional, strict=True)), **bound.keywords)
-
-
-def name_of(wishes: Sequence[Wish], error: ContentionError) -> str:
-    """What it was that refused."""
-    return next((wish.name for wish in wishes if wish.key == error.key), error.key)
-
-
-def place_around(scope: Scope) -> Any:
-    """The place of the nearest scope around that holds something."""
-    return scope.guard.place if scope.guard is not None else None
-
-
-def coordinator_of(ex: Execution) -> Coordinator:
-    """What takes primitives; there is one wherever something declares them."""
-    found = ex.coordinator
-    assert found is not None
-    return found
 
 
 # ---------------------------------------------------------------------- the stage
@@ -214,7 +143,7 @@ async def passed(
         return Barred(await _passed_by(ex, scope, index, number, str(error)))
     except ContentionError as error:
         if waker is not None and comes_back(error):
-            snoozed = await _snooze(ex, scope, index, number, wishes, error, waker, asking)
+            snoozed = await snooze(ex, scope, index, number, wishes, error, waker, asking)
             if snoozed is not None:
                 return Barred(snoozed)
             await coordinator_of(ex).resign(wishes, asking)
@@ -277,16 +206,6 @@ async def _too_late(
         return attempt.Later(scope, index, 0.0)
     await shielded(coordinator_of(ex).resign(wishes, asking))
     return ex.state.drop(scope, index)
-
-
-def is_elsewhere(ex: Execution) -> bool:
-    """Whether another execution may have the run, and so come with the places in line that were kept."""
-    return isinstance(ex.lost, OwnershipLost) or not ex.journal.trusted
-
-
-def comes_back(error: ContentionError) -> bool:
-    """Whether it may be had later: not if its line is over, nor if waiting for it would never end."""
-    return not error.cycle and (not isinstance(error, OutOfTurn) or error.reason == "waiting")
 
 
 async def taken(ex: Execution, scope: Scope, wishes: Sequence[Wish], asking: Asking) -> Holding | None:
@@ -359,107 +278,3 @@ async def _passed_by(ex: Execution, scope: Scope, index: int, number: int, why: 
         await ex.save()
     await ex.tell(scope, "on_step_skip", events.StepSkipped, index, number, value=None, duration=0.0)
     return ready
-
-
-# ---------------------------------------------------------------------- snoozing
-
-
-def snooze_delay(ex: Execution, error: ContentionError, wishes: Sequence[Wish]) -> float:
-    """Seconds after which it is tried again although nobody called; to ask is a sign of life in a line."""
-    if error.retry_after is not None:
-        return error.retry_after
-    lives = [wish.primitive.poison_after / 3 for wish in wishes if isinstance(wish.primitive, OrderedLock)]
-    return min([ex.environment.snooze_delay * random.uniform(1.0, 1.5), *lives])
-
-
-def alive(ex: Execution) -> float:
-    """Seconds for which a place in line is kept: until after the next try, and for a worker to take the run."""
-    return 2 * ex.environment.snooze_delay + 60
-
-
-async def _snooze(
-    ex: Execution,
-    scope: Scope,
-    index: int,
-    number: int,
-    wishes: Sequence[Wish],
-    error: ContentionError,
-    waker: Waker,
-    asking: Asking,
-) -> Later | None:
-    """Come back later; None if it has come back too often."""
-    before = scope.parks.get(index) if scope.parks else None
-    count, name = (before.count if before is not None else 0) + 1, name_of(wishes, error)
-    if count > ex.environment.snooze_max and not ex.state.admitted:
-        return None
-    if count == ex.environment.snooze_max + 1:
-        text = "it goes on waiting, since the run has done things already"
-        path = scope.path_of(index)
-        note(logger, logging.WARNING, "still_waiting", text, run_id=ex.state.run_id, path=path, waits_for=name)
-    delay = snooze_delay(ex, error, wishes)
-    parked = Parked(count, asking.tickets, waker, name)
-    ex.state.snooze(scope, index, parked, ex.clock.now() + delay)
-    if before is None:
-        ex.state.log("park", scope.path_of(index), number, name)
-    if ex.state.recording:
-        await ex.save()
-    await ex.tell(scope, "on_step_park", events.StepParked, index, number, delay=delay, waits_for=name)
-    return attempt.Later(scope, index, delay, name, waker)
-
-
-async def withdraw(ex: Execution, scope: Scope, index: int) -> None:
-    """A snoozed step will not come back: its place in line is given up.
-
-    Cancellation: noted with the execution.
-    """
-    parked = scope.parks.pop(index, None) if scope.parks else None
-    if parked is None or is_elsewhere(ex):
-        return
-    node, name = scope.plan.nodes[index], f"{ex.state.run_id}:{scope.path_of(index)}:{scope.attempt_of(index) + 1}"
-    place = coordinator_of(ex).place(None, name)
-    fixed = [Wish(each, each.key) for each in node.coordination if isinstance(each.key, str)]
-    asking = Asking(place, name, _nothing, tickets=parked.tickets)
-    try:
-        await shielded(coordinator_of(ex).resign(fixed, asking))
-    except asyncio.CancelledError as error:
-        ex.note_if_cancelled(error)
-
-
-async def withdraw_all(ex: Execution) -> None:
-    """The execution ends here, and what was snoozed comes back elsewhere, with places of its own.
-
-    Cancellation: noted with the execution.
-    """
-    for scope in ex.state.scopes():
-        for index in list(scope.parks or ()):
-            await withdraw(ex, scope, index)
-
-
-def _nothing(error: LeaseLost) -> None:
-    """Nothing is held."""
-
-
-# ---------------------------------------------------------------------- hooks
-
-
-def hear(ex: Execution, scope: Scope, index: int | None, number: int, place: Any) -> None:
-    """Have the hooks told of what happens to the holds of a place, without making anybody wait."""
-    hooks = scope.hooks
-    if hooks is None or not any(hooks.listening(name) for name in _HOOKS.values()):
-        return
-
-    def heard(fact: str, kind: str, key: str, waited: float) -> None:
-        event, hook = _EVENTS[fact], _HOOKS[fact]
-        fields: dict[str, Any] = {"waited": waited} if fact == "acquired" else {}
-        ex._send(partial(ex.tell, scope, hook, event, index, number, kind=kind, key=key, scope=place.name, **fields))
-
-    coordinator_of(ex).listen(place, heard)
-
-
-_EVENTS: dict[str, Any] = {
-    "acquired": events.HoldAcquired,
-    "contended": events.HoldContended,
-    "released": events.HoldReleased,
-    "lost": events.HoldLost,
-}
-_HOOKS = {fact: f"on_hold_{fact}" for fact in _EVENTS}

@@ -16,22 +16,12 @@ from typing import TYPE_CHECKING, Any
 from aioreactor.engine import marks
 from aioreactor.engine.coordinating import Asking, Coordinator, Ending, Holding, OuterHolds, PeriodTaken, Wish
 from aioreactor.engine.drive import EngineClosed, shielded
-from aioreactor.engine.gating import (
-    Waker,
-    alive,
-    comes_back,
-    coordinator_of,
-    hear,
-    is_elsewhere,
-    name_of,
-    released,
-    snooze_delay,
-    wishes_of,
-    withdraw_all,
-)
+from aioreactor.engine.gating import released
 from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.ports import JournalFailed
 from aioreactor.engine.scope import Failed, Scope
+from aioreactor.engine.snoozing import Waker, alive, comes_back, is_elsewhere, snooze_delay, withdraw_all
+from aioreactor.engine.wishes import coordinator_of, hear, name_of, wishes_of
 from aioreactor.errors import ArgumentError, ContentionError, LeaseLost, OwnershipLost, UnknownRateLimit
 from aioreactor.logs import note
 from aioreactor.plan.model import Plan

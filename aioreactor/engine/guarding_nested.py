@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from aioreactor.engine import attempt, marks
 from aioreactor.engine.coordinating import Asking, Ending
 from aioreactor.engine.drive import shielded
-from aioreactor.engine.gating import Barred, coordinator_of, hear, passed, place_around, released, taken, wishes_of
+from aioreactor.engine.gating import Barred, passed, released, taken
 from aioreactor.engine.guarding import Guard
 from aioreactor.engine.scope import MapRun, Scope
+from aioreactor.engine.wishes import coordinator_of, hear, place_around, wishes_of
 from aioreactor.errors import ArgumentError, LeaseLost
 from aioreactor.logs import note
 

@@ -15,8 +15,8 @@ from aioreactor.definition.policies import as_tuple
 from aioreactor.engine.arguments import cross_checked
 from aioreactor.engine.coordinating import Asking, Coordinator, Ending, PeriodTaken, Wish
 from aioreactor.engine.drive import in_thread, run_in
-from aioreactor.engine.gating import wishes_of
 from aioreactor.engine.signals import signal_in
+from aioreactor.engine.wishes import wishes_of
 from aioreactor.errors import InputValidationError, LeaseLost, StepTimeout, StoreRequired
 from aioreactor.results import Failure, Halt, Skipped, Success
 

@@ -15,7 +15,6 @@ from aioreactor.engine import (
     ending,
     events,
     fanning,
-    gating,
     guarding,
     guarding_nested,
     mapping,
@@ -24,6 +23,7 @@ from aioreactor.engine import (
     pausing,
     reporting,
     rollback,
+    snoozing,
     units,
 )
 from aioreactor.engine.acting import Acting
@@ -229,7 +229,7 @@ class Execution(Acting):
                 if self.state.recording and not scope.stopped and self.leaving is None:
                     await self.save(always=True)  # the process may have slept: is the run still ours?
                 if scope.stopped and scope.parks:
-                    await gating.withdraw(self, scope, index)
+                    await snoozing.withdraw(self, scope, index)
                 if scope.stopped and is_fan((scope.children or {}).get(index)):
                     await fanning.call_off(self, scope, index)
                 ready = self._again(ready)

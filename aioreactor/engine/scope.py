@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from aioreactor.plan.model import Plan, PlanNode
 
 if TYPE_CHECKING:
-    from aioreactor.engine.gating import Waker
     from aioreactor.engine.guarding import Guard
     from aioreactor.engine.hooks import Hooks
     from aioreactor.engine.limiter import Limiter
+    from aioreactor.engine.snoozing import Waker
 
 
 class NodeStatus(IntEnum):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aioreactor.engine.arguments import Frame, resolve, validated, view_of
 from aioreactor.engine.coordinating import Wish
-from aioreactor.engine.gating import coordinator_of, place_around, wishes_of
 from aioreactor.engine.preparing import instance_of
 from aioreactor.engine.scope import FanRun, Scope
+from aioreactor.engine.wishes import coordinator_of, place_around, wishes_of
 from aioreactor.errors import (
     ArgumentError,
     ContentionError,
