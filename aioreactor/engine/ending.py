@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio import lowlevel
 
-from aioreactor.engine import events, fan_rollback, guarding, pausing, rollback
+from aioreactor.engine import events, fan_rollback, guard_ends, guarding, pausing, rollback
 from aioreactor.engine.leaving import Leaving, pause
 from aioreactor.engine.reporting import failure_of, record_of
 from aioreactor.engine.scope import Failed
@@ -43,9 +43,9 @@ async def conclude(ex: Execution) -> Outcome[Any]:
     if ex.lost is not None:
         await guarding.call_off(ex)
         if isinstance(ex.lost, OwnershipLost):
-            guarding.abandon(ex)
+            guard_ends.abandon(ex)
         else:
-            await guarding.leave(ex, 0.0)
+            await guard_ends.leave(ex, 0.0)
         if ex.cancelled is not None:
             await _let_cancel_go_on(ex, None)
         raise ex.lost
@@ -146,7 +146,7 @@ async def _halted(ex: Execution) -> Outcome[Any]:
 async def _left(ex: Execution, leaving: Leaving, status: Status = "running") -> Dispatched:
     ex.state.log(leaving.kind, leaving.path, 1, leaving.waits_for)
     delay = max(0.0, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
-    await guarding.leave(ex, delay)
+    await guard_ends.leave(ex, delay)
     job_id = await ex.part(delay, leaving.waits_for, status)
     if ex.parted and any(waker.woken for waker in _wakers(ex)):
         ex.journal.rouse()  # it was called while it was being left
@@ -166,7 +166,7 @@ async def _paused(ex: Execution, leaving: Leaving) -> Paused:
     """Nothing can go on before somebody answers, or the first deadline passes."""
     found = pausing.shown(ex)
     delay = max(0.001, leaving.due - ex.clock.now()) if leaving.due is not None else 0.0
-    await guarding.pause(ex)
+    await guard_ends.pause(ex)
     await ex.part(delay, leaving.waits_for, "paused")
     await ex.sent()
     return Paused(found, _record=record_of(ex, "paused"))
@@ -204,12 +204,12 @@ async def _finish(ex: Execution, outcome: Outcome[Any]) -> None:
         await withdraw(ex)
     ended = True
     if ex.state.recording:
-        await guarding.mark(ex, outcome)
+        await guard_ends.mark(ex, outcome)
         ended = await ex.close(outcome)
     await ex.sent()
     if not ended:
         return
-    await guarding.finish(ex, outcome)
+    await guard_ends.finish(ex, outcome)
     duration = ex.since(ex.began_at)
     root = ex.state.root
     await ex.tell(root, "on_run_finish", events.RunFinished, outcome=outcome, status=outcome.status, duration=duration)
