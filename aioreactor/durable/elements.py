@@ -204,7 +204,7 @@ class Elements(Dispatching):
             skipped = bool(plan.unit_of) and outcome.trace.only("skip") != ()
             return Record("k" if skipped else "s", value_blob(plan, self._codec(), outcome.value), steps)
         cut = record.row.status in {"halted", "cancelled", "aborted"} and plan is not None and may_owe(plan)
-        steps = record.steps if cut or getattr(outcome, "rollback_failures", ()) else {}
+        steps = record.steps if cut or bool(getattr(outcome, "rollback_failures", ())) else {}
         return Record("h" if isinstance(outcome, Halt) else "f", encode_outcome(outcome), steps)
 
     async def _settled_back(self, record: StoredRun, place: Place, outcome: Outcome[Any]) -> Any:

@@ -207,9 +207,7 @@ class RunFans:
         with store_needed("look at a fan-out"):
             return await self._store.busy(self._run_id, path)
 
-    def results(
-        self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]
-    ) -> FanResults[Any]:
+    def results(self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]) -> FanResults[Any]:
         """See `Fans.results`."""
 
         async def read(first: int, stop: int) -> Sequence[ElementOutcome[Any]]:

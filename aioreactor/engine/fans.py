@@ -98,9 +98,7 @@ class Fans(Protocol):
         """Elements that have begun and have not settled."""
         ...
 
-    def results(
-        self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]
-    ) -> FanResults[Any]:
+    def results(self, path: str, node: PlanNode, summary: FanSummary, inputs: Mapping[str, Any]) -> FanResults[Any]:
         """What a reader of the map gets. ``inputs`` are those of the run, as failures show them."""
         ...
 

@@ -32,7 +32,13 @@ class Yard:
     """
 
     def __init__(
-        self, place: Place, *, dies_at: int = -1, applied: bool = False, twice: bool = False, dice: random.Random | None = None
+        self,
+        place: Place,
+        *,
+        dies_at: int = -1,
+        applied: bool = False,
+        twice: bool = False,
+        dice: random.Random | None = None,
     ) -> None:
         self.place, self.dies_at, self.applied, self.twice, self.dice = place, dies_at, applied, twice, dice
         self.rings: deque[str] = deque()

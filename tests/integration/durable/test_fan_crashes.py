@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from aioreactor import Context, FanOut, runs
+from aioreactor import Context, FanOut
 from tests.integration.durable.fan_kit import (
-    WIDE,
     assert_nothing_is_left,
     behave,
     differences,
@@ -25,7 +24,7 @@ from tests.integration.durable.fan_kit import (
 )
 from tests.integration.durable.fan_yard import Died, Yard, standing
 from tests.integration.durable.kit import Place
-from tests.integration.durable.test_fan_oracle import composed, legs, methods, nested, twice
+from tests.integration.durable.test_fan_oracle import composed, legs, methods, twice
 
 DEEP = os.environ.get("AIOREACTOR_FAULTS") == "deep"
 SEED = int(os.environ.get("AIOREACTOR_FAULTS_SEED") or random.SystemRandom().randrange(1 << 30))

@@ -11,11 +11,8 @@ from msgspec import Meta, Struct
 
 from aioreactor import (
     Context,
-    Failure,
-    FanOut,
     Lock,
     MapResults,
-    Outcome,
     Page,
     Reactor,
     Redact,
@@ -25,8 +22,6 @@ from aioreactor import (
     Step,
     Success,
     async_reactor,
-    async_step,
-    compose,
     from_input,
     interrupt,
     map_each,
@@ -46,12 +41,10 @@ from tests.integration.durable.fan_kit import (
     compared,
     differences,
     fails_until,
-    gives,
     hands,
     ledger,
     noted,
     place_of,
-    plain,
     raises,
     twins,
     until_ended,
@@ -240,7 +233,7 @@ async def test_a_page_source_that_raises_on_the_way(place: Place) -> None:
 
         return Paged
 
-    outcome, lines = await compared(place, build, ONE)
+    outcome, _ = await compared(place, build, ONE)
     assert outcome.error_type.endswith("ArgumentError")
 
 
@@ -308,7 +301,9 @@ async def test_resources_context_and_results_of_the_run_around(place: Place) -> 
                 return 41
 
             @map_each(over=value([1, 2]), after=[a], **more)
-            async def m(self, n: int, ctx: Context, pool: Annotated[Pool, Resource], seen: int = result(a)) -> list[Any]:
+            async def m(
+                self, n: int, ctx: Context, pool: Annotated[Pool, Resource], seen: int = result(a)
+            ) -> list[Any]:
                 return [n, seen, dict(ctx.results), dict(ctx.inputs), pool.name, self.who]
 
             @m.undo
@@ -559,7 +554,13 @@ async def test_elements_that_ask_are_answered_by_their_own_ids(place: Place) -> 
         outcome = await handle.result(timeout=10)
         assert outcome.status == "failed"
         assert sorted(ledger) == sorted(
-            ["do:a", "do:z", "comp:z", "undo:a", *(f"{k}:m[{i}].{e}" for k in ("do", "undo") for i in (0, 1) for e in ("e1", "e2"))]
+            [
+                "do:a",
+                "do:z",
+                "comp:z",
+                "undo:a",
+                *(f"{k}:m[{i}].{e}" for k in ("do", "undo") for i in (0, 1) for e in ("e1", "e2")),
+            ]
         )
         await assert_nothing_is_left(place, handle.run_id)
 
@@ -646,7 +647,7 @@ async def test_a_completed_run_undone_by_hand(place: Place, options: Any, case: 
                 behave.update({"undo:m[1].e2": raises(OSError("1")), "undo:k[0]": raises(OSError("2"))})
             handle = await reactor.enqueue()
             assert (await handle.result(timeout=10)).ok
-            outcome = await runs.undo(handle.run_id)
+            await runs.undo(handle.run_id)
             await until_ended(handle.run_id)
             mine.append(whole((await runs.find(handle.run_id)).outcome))
             behave.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -15,20 +15,13 @@ from aioreactor import (
     Context,
     Failure,
     Halt,
-    MapResults,
-    Page,
     Reactor,
-    Retry,
     Skipped,
     Step,
     compose,
     fail,
-    from_input,
     map_each,
-    result,
-    runs,
     skip,
-    step,
     value,
 )
 from tests.integration.durable.fan_kit import (
@@ -37,7 +30,6 @@ from tests.integration.durable.fan_kit import (
     act,
     behave,
     compared,
-    fails_until,
     gives,
     ledger,
     noted,
