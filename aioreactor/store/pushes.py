@@ -108,7 +108,11 @@ class Pushes:
         if self._closed:
             raise StoreClosed("the run store is closed")
         self._bells.setdefault(channel, set()).add(bell)
-        ready = self._ready.setdefault(channel, asyncio.Event())
+        ready = self._ready.get(channel)
+        if ready is None:
+            ready = self._ready[channel] = asyncio.Event()
+            if channel in self._subscribed and not self._unconfirmed[channel]:
+                ready.set()  # who listened last has just gone, and it was not unsubscribed yet
         self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="aioreactor-store-pushes")
@@ -155,6 +159,7 @@ class Pushes:
                 await self._subscribe(connection)
                 reading.cancel()
         finally:
+            self._subscribed = set()
             for ready in self._ready.values():
                 ready.clear()
             await connection.disconnect(nowait=True)
