@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import linecache
 import os
-import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
-
-from aioreactor.errors import AioreactorError
 
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 _OUTSIDE = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "purelib", "platlib")})
@@ -134,24 +131,3 @@ def describe(error: BaseException) -> str:
     """One line: the type and the text."""
     text = error_text(error)
     return f"{type_name(error)}: {text}" if text else type_name(error)
-
-
-_PLACES = ("step", "owner", "where")
-_STEP = re.compile(r"\b(?:step|interrupt) '([^']+)'")
-
-
-def relocate(error: BaseException, move: Callable[[str], str]) -> None:
-    """Let an error of the library, read from the store, name its step by another path, in its fields and its text."""
-    origin = origin_of(error)
-    fields = {name: item for name in _PLACES if isinstance(item := error.__dict__.get(name), str)}
-    if origin is None or not isinstance(error, AioreactorError) or not fields:
-        return
-    found = _STEP.search(origin.message)
-    old = fields.get("step") or (found.group(1) if found is not None else "")
-    if not old:
-        return
-    new = move(old)
-    for name, item in fields.items():
-        error.__dict__[name] = new if item == old else item.replace(repr(old), repr(new))
-    error.args = tuple(item.replace(repr(old), repr(new)) if isinstance(item, str) else item for item in error.args)
-    error.__dict__[ORIGIN] = origin._replace(message=origin.message.replace(repr(old), repr(new)))

@@ -6,7 +6,8 @@ which it can be rolled back. The records of elements that are runs of their own 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +15,8 @@ import msgspec
 
 from aioreactor.definition.annotations import UNKNOWN
 from aioreactor.engine.scope import NodeStatus, Scope
-from aioreactor.errors import SerializationError
-from aioreactor.failures import relocate
+from aioreactor.errors import AioreactorError, SerializationError
+from aioreactor.failures import ORIGIN, origin_of
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.units import ITEM, PATH
 from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Skipped, Success
@@ -23,6 +24,9 @@ from aioreactor.snapshots import encode_outcome
 from aioreactor.store.codec import FieldsCodec, codec_for
 from aioreactor.store.codec_records import check_size, unstamp
 from aioreactor.store.plan_codec import PlanCodec, known
+
+_PLACES = ("step", "owner", "where")
+_STEP = re.compile(r"\b(?:step|interrupt) '([^']+)'")
 
 SUCCESS, SKIPPED, FAILURE, HALT, CUT = "s", "k", "f", "h", "x"
 
@@ -255,6 +259,23 @@ def placed(plan: Plan, path: str, index: int, outcome: Any, inputs: Mapping[str,
         attempts=outcome.attempts,
         rollback_failures=left,
     )
+
+
+def relocate(error: BaseException, move: Callable[[str], str]) -> None:
+    """Let an error of the library, read from the store, name its step by another path, in its fields and its text."""
+    origin = origin_of(error)
+    fields = {name: item for name in _PLACES if isinstance(item := error.__dict__.get(name), str)}
+    if origin is None or not isinstance(error, AioreactorError) or not fields:
+        return
+    found = _STEP.search(origin.message)
+    old = fields.get("step") or (found.group(1) if found is not None else "")
+    if not old:
+        return
+    new = move(old)
+    for name, item in fields.items():
+        error.__dict__[name] = new if item == old else item.replace(repr(old), repr(new))
+    error.args = tuple(item.replace(repr(old), repr(new)) if isinstance(item, str) else item for item in error.args)
+    error.__dict__[ORIGIN] = origin._replace(message=origin.message.replace(repr(old), repr(new)))
 
 
 def at(plan: Plan, path: str, index: int, step: str | None) -> str:

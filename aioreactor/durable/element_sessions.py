@@ -67,6 +67,8 @@ class ElementSession(Session):
         self.executions[index] = execution
         if self._ended is not None:
             execution.lose(self._ended)
+        elif self.claim.cut:
+            execution.order_cancel(self._order())  # dealt before the map was stopped, and begun after that
         return execution, journal
 
     def _entry(self, execution: Execution, index: int, item: bytes | None) -> Entry:

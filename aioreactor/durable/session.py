@@ -244,10 +244,12 @@ class Session(ABC):
 
     def _asked(self) -> None:
         """The fan-out was stopped, and what is under way is to be cancelled."""
-        mode: orders.Mode = "stop" if self.claim.cut == "stop" else "rollback"
-        reason = f"the map {self.path!r} of run {self.run_id} was stopped"
         for execution in list(self.executions.values()):
-            execution.order_cancel(orders.Cancel(0, reason, mode))
+            execution.order_cancel(self._order())
+
+    def _order(self) -> orders.Cancel:
+        mode: orders.Mode = "stop" if self.claim.cut == "stop" else "rollback"
+        return orders.Cancel(0, f"the map {self.path!r} of run {self.run_id} was stopped", mode)
 
     def _hear(self, path: str) -> None:
         """The fan-out may have been stopped: ask, in the way in which the lease is extended."""
@@ -311,8 +313,10 @@ class Cuts(Bell):
 
     def _attach(self) -> None:
         with contextlib.suppress(StoreClosed):
-            self._pushes.attach(self._channel, self)
+            subscribed = self._pushes.attach(self._channel, self)
             self._attached = True
+            if subscribed.is_set():
+                self.ring()  # somebody listened there already: what was said before was not heard by this one
 
     def hear(self, message: bytes) -> None:
         """Something happened to a fan-out."""

@@ -144,7 +144,9 @@ def differences(one: Any, other: Any, where: str = "") -> list[str]:
         keys = dict.fromkeys([*one, *other])
         return [text for key in keys for text in differences(one.get(key), other.get(key), f"{where}.{key}")]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return [text for i, pair in enumerate(zip(one, other)) for text in differences(*pair, f"{where}[{i}]")]
+        return [
+            text for i, pair in enumerate(zip(one, other, strict=True)) for text in differences(*pair, f"{where}[{i}]")
+        ]
     return [] if one == other else [f"{where}: {one!r} != {other!r}"]
 
 

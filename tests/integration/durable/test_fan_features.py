@@ -233,7 +233,7 @@ async def test_a_page_source_that_raises_on_the_way(place: Place) -> None:
 
         return Paged
 
-    outcome, lines = await compared(place, build, ONE)
+    outcome, _ = await compared(place, build, ONE)
     assert outcome.error_type.endswith("ArgumentError")
 
 
@@ -647,7 +647,7 @@ async def test_a_completed_run_undone_by_hand(place: Place, options: Any, case: 
                 behave.update({"undo:m[1].e2": raises(OSError("1")), "undo:k[0]": raises(OSError("2"))})
             handle = await reactor.enqueue()
             assert (await handle.result(timeout=10)).ok
-            outcome = await runs.undo(handle.run_id)
+            await runs.undo(handle.run_id)
             await until_ended(handle.run_id)
             mine.append(whole((await runs.find(handle.run_id)).outcome))
             behave.clear()

@@ -11,11 +11,9 @@ import pytest
 
 from aioreactor import Context, FanOut, Reactor, map_each, runs, value
 from tests.integration.durable.fan_kit import (
-    WIDE,
     act,
     assert_nothing_is_left,
     behave,
-    compared,
     hands,
     ledger,
     noted,
@@ -80,7 +78,7 @@ PATHS = ["a", *(f"m[{i}].e{j}" for i in range(6) for j in (1, 2, 3))]
 @pytest.mark.parametrize("at", [1, 3, 6, 11])
 async def test_cancelled_at_any_moment(place: Place, mode: Any, at: int, park_after: float) -> None:
     reactor, moment = legs(), Moment(at)
-    behave.update({path: moment for path in PATHS})
+    behave.update(dict.fromkeys(PATHS, moment))
     async with hands(place, park_after=park_after):
         handle = await reactor.enqueue()
         async with asyncio.timeout(10):
@@ -137,7 +135,7 @@ async def test_a_cancel_during_its_rollback_is_refused(place: Place, at: int) ->
 @pytest.mark.parametrize("park_after", [0.0, 30.0], ids=["parked", "there"])
 async def test_the_deadline_of_the_run_passes(place: Place, park_after: float) -> None:
     moment = Moment(4)
-    behave.update({path: moment for path in PATHS})
+    behave.update(dict.fromkeys(PATHS, moment))
 
     class Late(Reactor, name=f"fs.Late{next(_numbers)}", deadline=0.8):
         a = noted()
