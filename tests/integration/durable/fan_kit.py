@@ -19,7 +19,7 @@ Twin = Callable[..., type[Reactor[Any]]]
 ledger: list[str] = []
 """What bodies and rollback actions did, by path from the root of the run that has the map."""
 behave: dict[str, Callable[..., Any]] = {}
-ONE = {"inline": {"concurrency": 1}, "fan": {"fan_out": FanOut(batch_size=1, chunk=1)}}
+ONE: dict[str, dict[str, Any]] = {"inline": {"concurrency": 1}, "fan": {"fan_out": FanOut(batch_size=1, chunk=1)}}
 """One element at a time, forward and back."""
 WIDE = {"inline": {"concurrency": 64}, "fan": {"fan_out": True}}
 
@@ -127,8 +127,9 @@ def shown(outcome: Any) -> dict[str, Any]:
     return {**found, "error": _error(outcome.error)}
 
 
-def whole(outcome: Outcome[Any]) -> dict[str, Any]:
+def whole(outcome: Outcome[Any] | None) -> dict[str, Any]:
     """The same of a run's outcome, with its status and its results."""
+    assert outcome is not None
     return {**shown(outcome), "status": outcome.status, "results": plain(dict(outcome.results))}
 
 

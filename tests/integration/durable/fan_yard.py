@@ -75,7 +75,7 @@ class Yard:
         return given
 
     def process(self) -> Runtime:
-        runtime = self.place.another(self, park_after=0.0)  # type: ignore[arg-type]
+        runtime = self.place.another(self, park_after=0.0)
         assert runtime.durable is not None
         runtime.durable.queues = lambda _: self  # type: ignore[assignment,return-value]
         return runtime

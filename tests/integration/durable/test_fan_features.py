@@ -100,7 +100,7 @@ def summing(name: str, **options: Any) -> Any:
             return sum(results.values()) + 1000 * len(results)
 
         @step
-        async def z(self, ctx: Context, total: int = result(m)) -> int:
+        async def z(self, ctx: Context, total: Any = result(m)) -> Any:
             await act("do", ctx)
             return total
 
@@ -748,5 +748,10 @@ async def test_secrets_are_neither_shown_nor_stored(place: Place) -> None:
 
 async def _all_of(place: Place, key: bytes) -> Any:
     kind = await place.do("TYPE", key)
-    command = {b"hash": ["HGETALL"], b"list": ["LRANGE", 0, -1], b"string": ["GET"], b"zset": ["ZRANGE", 0, -1]}[kind]
+    command: list[Any] = {
+        b"hash": ["HGETALL"],
+        b"list": ["LRANGE", 0, -1],
+        b"string": ["GET"],
+        b"zset": ["ZRANGE", 0, -1],
+    }[kind]
     return await place.do(command[0], key, *command[1:])

@@ -200,11 +200,14 @@ SHAPES = [methods, classes, legs, composed, twice, nested]
 ATOMIC = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "collecting"])
 EVERY = [(build, case) for build in SHAPES for case in CASES]
 SOME = EVERY if DEEP else RANDOM.sample(EVERY, 9)
-IDS = {"ids": lambda each: f"{each[0].__name__}-{each[1]}"}
+
+
+def named(each: Any) -> str:
+    return f"{each[0].__name__}-{each[1]}"
 
 
 @ATOMIC
-@pytest.mark.parametrize("given", SOME, **IDS)
+@pytest.mark.parametrize("given", SOME, ids=named)
 async def test_one_at_a_time(place: Place, given: Any, atomic: bool) -> None:
     build, case = given
     behave.update(CASES[case])
@@ -212,7 +215,7 @@ async def test_one_at_a_time(place: Place, given: Any, atomic: bool) -> None:
 
 
 @ATOMIC
-@pytest.mark.parametrize("given", EVERY if DEEP else RANDOM.sample(EVERY, 9), **IDS)
+@pytest.mark.parametrize("given", EVERY if DEEP else RANDOM.sample(EVERY, 9), ids=named)
 async def test_parked_at_every_turn(place: Place, given: Any, atomic: bool) -> None:
     build, case = given
     behave.update(CASES[case])
