@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from typing import Any
 
 from aioreactor import FanOut, MapResults, Page, Reactor, from_input, map_each, step
@@ -76,7 +77,7 @@ class Paged(Reactor[int], name="bench.Paged"):
     returns = count
 
 
-async def _counted(results: MapResults[int]) -> Any:
+async def _counted(results: MapResults[int]) -> AsyncIterator[tuple[int, Any]]:
     index = 0
     async for number in results:
         yield index, number

@@ -123,7 +123,7 @@ async def test_the_time_of_the_next_sign_follows_from_the_lock(place: Place) -> 
         pass
 
     handle = await Hasty.enqueue()
-    key = place.store.space.lined()
+    key, entry = place.store.space.lined(), b""
     for _ in range(2):
         (entry, due) = await place.do("ZRANGE", key, 0, -1, "WITHSCORES")
         seconds, micros = await place.do("TIME")

@@ -748,10 +748,11 @@ async def test_secrets_are_neither_shown_nor_stored(place: Place) -> None:
 
 async def _all_of(place: Place, key: bytes) -> Any:
     kind = await place.do("TYPE", key)
-    command: list[Any] = {
+    commands: dict[bytes, list[Any]] = {
         b"hash": ["HGETALL"],
         b"list": ["LRANGE", 0, -1],
         b"string": ["GET"],
         b"zset": ["ZRANGE", 0, -1],
-    }[kind]
-    return await place.do(command[0], key, *command[1:])
+    }
+    name, *more = commands[kind]
+    return await place.do(name, key, *more)
