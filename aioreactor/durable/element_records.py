@@ -212,7 +212,14 @@ def record_of(plan: Plan, codec: PlanCodec, root: Scope, outcome: Outcome[Any], 
     if isinstance(outcome, Success):
         skipped = bool(plan.unit_of) and root.status[0] == NodeStatus.SKIPPED
         return Record(SKIPPED if skipped else SUCCESS, value_blob(plan, codec, outcome.value), steps)
-    return Record(HALT if isinstance(outcome, Halt) else FAILURE, encode_outcome(outcome), steps)
+    return Record(kind_of(outcome), encode_outcome(outcome), steps)
+
+
+def kind_of(outcome: Outcome[Any]) -> str:
+    """Of one that did not succeed."""
+    if isinstance(outcome, Halt):
+        return HALT
+    return CUT if outcome.status == "cancelled" else FAILURE
 
 
 def outcome_back(
@@ -234,7 +241,7 @@ def outcome_back(
         return Success(value_back(plan, codec, record.blob))
     if record.kind == SKIPPED:
         return Skipped(value_back(plan, codec, record.blob))
-    if record.kind == CUT:
+    if record.kind == CUT and not record.blob:
         return Skipped(None)
     found: Any = codec_for(UNKNOWN).decode(unstamp(record.blob, "the outcome"), "the outcome")
     return placed(plan, path, index, found, inputs)

@@ -15,7 +15,7 @@ from aioreactor.durable.base import HandedBack, despite_cancel, ended
 from aioreactor.durable.correlating import RunCorrelations
 from aioreactor.durable.element_events import Listeners
 from aioreactor.durable.element_journal import ElementJournal
-from aioreactor.durable.element_records import Record, left_at, pack_left, placed, value_blob
+from aioreactor.durable.element_records import Record, kind_of, left_at, pack_left, placed, value_blob
 from aioreactor.durable.element_sessions import Back, ElementSession, Forward
 from aioreactor.durable.fans import CHUNK
 from aioreactor.durable.requests import Body, RunMailbox, pack
@@ -28,7 +28,7 @@ from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.paths import node_at
 from aioreactor.plan.units import PATH, has_undos, may_owe
 from aioreactor.registry import find_plan
-from aioreactor.results import Failure, Halt, Outcome, RollbackFailure, Success
+from aioreactor.results import Failure, Outcome, RollbackFailure, Success
 from aioreactor.rooms import room_here
 from aioreactor.snapshots import StoredReader, bare_outcome, encode_outcome
 from aioreactor.store.claim import Claim
@@ -245,7 +245,7 @@ class Elements(Dispatching):
         cut = record.row.status in {"halted", "cancelled", "aborted"} and plan is not None and may_owe(plan)
         left: Any = getattr(outcome, "rollback_failures", ())
         steps = record.steps if cut or left else {}
-        return Record("h" if isinstance(outcome, Halt) else "f", encode_outcome(outcome), steps)
+        return Record(kind_of(outcome), encode_outcome(outcome), steps)
 
     async def _settled_back(self, record: StoredRun, place: Place, outcome: Outcome[Any]) -> Any:
         parent = await self.store.peek(record.row.parent)

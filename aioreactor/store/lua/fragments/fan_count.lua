@@ -1,15 +1,20 @@
-local FAN_KINDS = { s = 'ok', k = 'skipped', f = 'failed', h = 'halted', x = 'cut' }
+local FAN_KINDS = { s = 'ok', k = 'skipped', f = 'failed', h = 'halted', x = 'cut_off' }
 
 -- What one element came to.
 local function fan_note(fan, out, path, index, kind, record, counts)
   local lower = string.lower(kind)
+  -- One that was cut off failed, unless that is because its map had been stopped.
+  if lower == 'x' and (redis.call('HGET', fan, path .. '\ndoomed') or '') == '' then
+    kind = kind == 'X' and 'F' or 'f'
+    lower = 'f'
+  end
   local name = FAN_KINDS[lower]
   counts.settled = counts.settled + 1
   counts[name] = (counts[name] or 0) + 1
   if lower ~= 's' or kind ~= lower or record ~= '' then
     redis.call('HSET', out, path .. '\n' .. index, kind .. record)
   end
-  if kind == 'F' then
+  if kind == 'F' or kind == 'X' then
     local before = redis.call('HGET', fan, path .. '\nowed') or ''
     redis.call('HSET', fan, path .. '\nowed', before .. index .. ' ')
   end

@@ -26,7 +26,7 @@ local function fan_deal_back(fan, out, busy, path, token, wanted)
   while down_to > 0 and #dealt < wanted and #dealt - before < room and steps < SKIPS do
     down_to, steps = down_to - 1, steps + 1
     local kind = string.sub(redis.call('HGET', out, fan_field(path, down_to)) or '', 1, 1)
-    if kind ~= string.lower(kind) and not (first and kind == 'F') then
+    if kind ~= string.lower(kind) and not (first and (kind == 'F' or kind == 'X')) then
       dealt[#dealt + 1] = tostring(down_to)
     end
   end
