@@ -20,6 +20,8 @@ EVERY = 5.0
 ALIVE = 3 * EVERY
 """Seconds for which one counts: a worker whose event loop stands still for longer is no use to anybody."""
 _log = logging.getLogger("aioreactor.jobs")
+PARTING = 1.0
+"""Seconds for which a worker that ends tries to say so: it is known to be gone a little later anyway."""
 
 
 class Beats:
@@ -50,8 +52,9 @@ class Beats:
         task, self._task = self._task, None
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        with contextlib.suppress(StoreError):
-            await self._queue.left(self.name)
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(PARTING):
+                await self._queue.left(self.name)
 
     async def _run(self) -> None:
         while True:
