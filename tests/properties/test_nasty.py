@@ -512,13 +512,13 @@ async def test_cancelling_every_task_of_the_loop_does_not_lose_an_undo() -> None
 
 
 async def test_a_rollback_that_an_anyio_cancellation_waits_for_is_bounded() -> None:
-    a = act(undo=pause(1.0))
+    a = act(undo=pause(30.0))
     made = reactor(a=a, c=act(raises(ValueError()), [a]))
     began = time.monotonic()
     async with Runtime(Settings(cancel_rollback_timeout=0.05)):
         with anyio.move_on_after(0.02):
             await made.run()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 10
 
 
 async def test_a_second_cancel_still_waits_for_the_thread() -> None:
@@ -543,11 +543,11 @@ async def test_a_second_cancel_still_waits_for_the_thread() -> None:
 
 async def test_a_halt_does_not_wait_for_the_next_attempt_of_another_step() -> None:
     began = time.monotonic()
-    b = act(raises(ValueError("b")), retries=Retry(3, base_delay=0.5))
+    b = act(raises(ValueError("b")), retries=Retry(3, base_delay=30))
     outcome = await reactor(b=b, h=act(lambda _: halt("h"))).run()
     assert isinstance(outcome, Halt)
     assert sequence(outcome) == "run:b run:h compensate:b"
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < 10
 
 
 async def test_a_halted_run_stays_halted_when_a_source_raises_later() -> None:
@@ -585,9 +585,9 @@ async def hanging_source(_: Any) -> Any:
 async def test_a_childs_deadline_ends_a_source_that_waits() -> None:
     child = make_reactor("C", {"m": map_each(element(e=act()), over=hanging_source, item="n")}, deadline=0.05)
     began = time.monotonic()
-    outcome = await asyncio.wait_for(reactor(k=compose(child), _settle_timeout=0.4).run(), 2)
+    outcome = await asyncio.wait_for(reactor(k=compose(child), _settle_timeout=30).run(), 20)
     assert isinstance(outcome, Failure)
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < 10
 
 
 async def test_an_elements_deadline_ends_a_source_that_waits() -> None:

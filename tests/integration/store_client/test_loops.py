@@ -140,7 +140,7 @@ async def test_close_ends_what_is_not_answered(connect: Connect, server: Server,
     await asyncio.sleep(0.01)
     began = time.monotonic()
     await client.aclose(drain=0.1)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4
     assert {type(r) for r in await gather(*tasks)} == {StoreClosed}
     server.resume()
 
