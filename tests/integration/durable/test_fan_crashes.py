@@ -80,6 +80,51 @@ async def test_whatever_order_elements_end_in(place: Place, twice: bool) -> None
         await assert_nothing_is_left(place, run_id)
 
 
+@pytest.mark.parametrize("applied", [False, True], ids=["lost", "served"])
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+async def test_whatever_order_elements_end_in_and_wherever_a_process_dies(
+    place: Place, twice: bool, applied: bool
+) -> None:
+    reactor = methods(f"fc.Points{next(_numbers)}", fan_out=True)
+    every = list(itertools.product(itertools.permutations(range(4)), range(4)))
+    deaths = 0
+    for order, fails in every if DEEP else RANDOM.sample(every, 1):
+        dies_at = RANDOM.randrange(4)
+        while await fails_and_dies(place, reactor, order, fails, dies_at, twice=twice, applied=applied):
+            deaths += 1
+            dies_at += 1 if DEEP else 4
+    assert deaths >= 4, SEED
+
+
+async def fails_and_dies(
+    place: Place,
+    reactor: Any,
+    order: tuple[int, ...],
+    fails: int,
+    dies_at: int,
+    *,
+    twice: bool,
+    applied: bool,
+) -> int:
+    """One run whose elements end in this order, and whose process dies at this call; how often one died."""
+    where = (SEED, order, fails, dies_at, twice, applied)
+    ledger.clear()
+    yard = Yard(place, dies_at=dies_at, applied=applied, twice=twice, dice=RANDOM)
+    turns = Turns(order, fails)
+    behave.update({f"m[{i}]": _alive(yard, turns) for i in range(4)})
+    behave.update({path: _alive(yard, None) for path in ("a", "undo:a", *(f"undo:m[{i}]" for i in range(4)))})
+    behave[f"comp:m[{fails}]"] = _alive(yard, None)
+    run_id = f"{place.prefix}r"
+    seen = whole(await yard.end(reactor, run_id))
+    assert (seen["errors"], seen["step"]) == ([("ValueError", f"{fails} fails")], f"m[{fails}]"), where
+    assert seen["rollback_failures"] == [], (*where, seen)
+    assert standing() == set(), (*where, ledger)
+    assert max(Counter(ledger).values()) <= 1 + yard.deaths, (*where, ledger)
+    assert Counter(ledger)[f"comp:m[{fails}]"] >= 1, (*where, ledger)
+    await assert_nothing_is_left(place, run_id, crashed=True)
+    return yard.deaths
+
+
 CRASHES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "methods, all well": (methods, {}, {}),
     "methods, one fails": (methods, {}, {"m[1]": raises(ValueError("one"))}),
