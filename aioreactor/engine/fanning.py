@@ -60,11 +60,11 @@ async def run_fan(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         ex.leave(Leaving("hand_off", path, None, f"a worker, for the elements of map {path!r}"))
         return ()
     inner = scope.children.get(index) if scope.children else None
-    run = inner if isinstance(inner, FanRun) else ex.state.open_fan(scope, index)
+    run = inner if isinstance(inner, FanRun) else FanRun(scope, index)
     scope.status[index] = NodeStatus.RUNNING
     try:
         if run is not inner:
-            await ex.save(firm=True)  # whoever goes on has to know that elements may have begun
+            await _begin(ex, run)
         if scope.stopped or ex.lost is not None:
             return ex.state.drop(scope, index)
         found = await _advanced(ex, run)
@@ -82,6 +82,30 @@ async def run_fan(ex: Execution, scope: Scope, index: int) -> Readies | Later:
     if scope.stopped:
         return ex.state.drop(scope, index)
     return await _settled(ex, run, found) if found.over else _wait(ex, run)
+
+
+async def _begin(ex: Execution, run: FanRun) -> None:
+    """Open it, and have its run know of it, before any element may begin.
+
+    In this order: a run that knows of a fan-out can count on the store to have it. If the process dies in between, or the
+    run is stopped, what is open has no elements, and who comes next finds it. What it was opened with is kept before.
+
+    Raises:
+        JournalFailed: the store is away.
+        ContentionError, SerializationError, PayloadTooLarge: its elements cannot be begun.
+    """
+    await ex.save(firm=ex.journal.behind)
+    await _open(ex, run)
+    if not run.scope.stopped and ex.lost is None:
+        ex.state.open_fan(run)
+        await ex.save(firm=True)
+
+
+async def _open(ex: Execution, run: FanRun) -> None:
+    assert ex.fans is not None
+    refuse_fan(ex, run)
+    given = resolve(run.node.passed, Frame(ex, run.scope, run.index))
+    run.fed = await ex.fans.open(run.path, run.node, given, run.scope.inputs)
 
 
 def _wait(ex: Execution, run: FanRun) -> Later:
@@ -124,10 +148,8 @@ async def _advanced(ex: Execution, run: FanRun) -> FanState:
     """
     fans = ex.fans
     assert fans is not None
-    if run.fed is None:
-        refuse_fan(ex, run)
-        given = resolve(run.node.passed, Frame(ex, run.scope, run.index))
-        run.fed = await fans.open(run.path, run.node, given, run.scope.inputs)
+    if run.fed is None:  # it was begun in another process
+        await _open(ex, run)
     if not run.fed.ended and not run.node.paged:
         run.fed = await _feed_list(ex, run)
     found = await fans.look(run.path, run.node)

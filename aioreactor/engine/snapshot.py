@@ -307,7 +307,7 @@ class Restorer:
             self._scope(child)
         elif node.kind == "map" and image.opened == FANNED:
             status = scope.status[node.index]
-            self.state.open_fan(scope, node.index)
+            self.state.open_fan(FanRun(scope, node.index))
             scope.status[node.index] = status
         elif node.kind == "map" and image.status != NodeStatus.READY:
             self._map(self.state.adopt_map(scope, node.index), image.opened)

@@ -60,14 +60,13 @@ class OpeningState(Changes, ABC):
         scope.children[index] = run
         return run
 
-    def open_fan(self, scope: Scope, index: int) -> FanRun:
+    def open_fan(self, run: FanRun) -> None:
         """Begin a map whose elements are elsewhere, or go on with it."""
-        run = FanRun(scope, index)
+        scope, index = run.scope, run.index
         scope.children = scope.children or {}
         scope.children[index] = run
         scope.status[index] = NodeStatus.RUNNING
         self.touch(scope, index)
-        return run
 
     def open_element(self, run: MapRun, item: Any) -> Scope:
         """Make the next element; `begin_element` starts it, once its inputs are known."""

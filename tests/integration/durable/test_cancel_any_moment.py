@@ -1,4 +1,4 @@
-"""A run with bodies side by side and units is cancelled at every moment: it stops, and nothing runs afterwards."""
+"""A run with bodies side by side, units and a fan-out is cancelled at every moment: it stops, and nothing runs afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from typing import Any
 
 import pytest
 
-from aioreactor import Context, NotResumable, Reactor, RunNotFound, async_reactor, async_step, runs, step
+from aioreactor import (
+    Context,
+    FanOut,
+    NotResumable,
+    Reactor,
+    RunNotFound,
+    async_reactor,
+    async_step,
+    map_each,
+    runs,
+    step,
+    value,
+)
+from tests.integration.durable.fan_kit import until_ended
 from tests.integration.durable.kit import Place, behave, ledger, noted
 from tests.integration.durable.test_background import place, working
 
@@ -36,7 +49,21 @@ class Order(Reactor[str], name="moment.Order"):
         await behave["mail"](ctx)
         return "mailed"
 
-    @step(after=[deep, right])
+    @map_each(over=value([1, 2, 3]), after=[a], fan_out=FanOut(batch_size=2))
+    async def boxes(self, n: int, ctx: Context) -> int:
+        ledger.append(f"do:box{n}")
+        await behave["box"](ctx)
+        return n
+
+    @boxes.undo
+    async def unbox(self, n: int) -> None:
+        ledger.append(f"undo:box{n}")
+
+    @boxes.compensate
+    async def doubt(self, n: int) -> None:
+        ledger.append(f"comp:box{n}")
+
+    @step(after=[deep, right, boxes])
     async def read(self, parcel: Any, mail: Any) -> str:
         ledger.append("do:read")
         return f"{mail}"
@@ -53,12 +80,12 @@ class Order(Reactor[str], name="moment.Order"):
 
 
 DEEP = os.environ.get("AIOREACTOR_FAULTS") == "deep"
-LINES = 10
+LINES = 13
 """How many there are in the ledger of a run that is not disturbed, with its units."""
 TURNS = 40
 """So many turns of the loop after a line, at most, comes a cancel."""
 OF_UNITS = {"pack", "send", "mail"}
-BODIES = ("a", "left", "right", "deep", "pack", "send", "mail")
+BODIES = ("a", "left", "right", "deep", "pack", "send", "mail", "box")
 
 
 class Inside:
@@ -95,6 +122,8 @@ def balanced(lines: list[str]) -> bool:
 async def units_at_rest(place: Place, run_id: str) -> list[str]:
     """The units, when those that have started are at their ends; those that had not were called off."""
     found = await runs.list(parent=run_id, elements=True)
+    assert [each.status for each in found if "[" in each.run_id and each.status in ("running", "pending")] == []
+    found = [each for each in found if "[" not in each.run_id]
     for unit in found:
         await place.store.wait_done(unit.run_id, 20)
     return [(await runs.find(unit.run_id)).status for unit in found]
@@ -153,7 +182,8 @@ async def test_cancelled_at_every_moment(place: Place, mode: str, where: str) ->
                 assert balanced(written), written
                 continue
             assert all(line.startswith("do:") for line in written), written
-            await runs.undo(handle.run_id)  # what was stopped stays owed, all of it
+            await runs.undo(handle.run_id)
+            await until_ended(handle.run_id)  # what was stopped stays owed, all of it
             assert balanced(own(list(ledger))), ledger
     assert seen["late"] >= 1
     assert seen["cancelled"] > LINES / 2
