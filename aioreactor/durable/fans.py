@@ -26,7 +26,7 @@ from aioreactor.durable.element_records import (
 )
 from aioreactor.engine.fans import FanState, Source
 from aioreactor.engine.mapping import window_of
-from aioreactor.engine.ports import JournalFailed
+from aioreactor.engine.ports import FanGone
 from aioreactor.map_results import ElementOutcome, FanResults, FanSummary
 from aioreactor.plan.model import PlanNode
 from aioreactor.plan.units import may_owe
@@ -130,7 +130,7 @@ class RunFans:
     async def _row(self, path: str) -> FanRow:
         row = await self._store.look(self._run_id, path)
         if row is None:
-            raise JournalFailed(f"what is kept of the fan-out {path!r} is gone: the run was deleted")
+            raise FanGone(f"what is kept of the fan-out {path!r} is gone from the store")
         return row
 
     def _is_time(self, path: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine.fanning import cut_of, fan_runs
 from aioreactor.engine.leaving import Leaving
-from aioreactor.engine.ports import JournalFailed
+from aioreactor.engine.ports import FanGone, JournalFailed
 from aioreactor.engine.scope import FanRun
 from aioreactor.logs import note
 from aioreactor.plan.units import may_owe
@@ -40,6 +40,8 @@ async def go_back(ex: Execution, run: FanRun, *, undo: bool, may_rest: bool) -> 
             return left
         found = await _waited(ex, run, lambda: _asked(ex, run), "are rolled back", may_rest=may_rest)
         return None if found is None else [*left, *found]
+    except FanGone as error:
+        return [RollbackFailure(run.path, "undo", "state_unavailable", str(error), None, run.path, None)]
     except JournalFailed as error:
         ex.lose(error)
         return None
@@ -124,6 +126,8 @@ async def stop_all(ex: Execution) -> None:
         except TimeoutError:
             text = "elements had not ended although they were told to"
             note(logger, logging.WARNING, "elements_in_flight", text, run_id=ex.state.run_id, path=run.path)
+        except FanGone as error:
+            note(logger, logging.WARNING, "fan_gone", str(error), run_id=ex.state.run_id, path=run.path)
         except JournalFailed as error:
             ex.lose(error)
 

@@ -87,8 +87,9 @@ async def run_fan(ex: Execution, scope: Scope, index: int) -> Readies | Later:
 async def _begin(ex: Execution, run: FanRun) -> None:
     """Open it, and have its run know of it, before any element may begin.
 
-    In this order: a run that knows of a fan-out can count on the store to have it. If the process dies in between, or the
-    run is stopped, what is open has no elements, and who comes next finds it. What it was opened with is kept before.
+    In this order: a run that knows of a fan-out can count on the store to have it. If the process dies in between, or
+    the run is stopped, what is open has no elements, and who comes next finds it. What its arguments are made of is
+    kept before.
 
     Raises:
         JournalFailed: the store is away.

@@ -72,6 +72,10 @@ class JournalFailed(AioreactorError):
     retryable = False
 
 
+class FanGone(JournalFailed):
+    """The store does not know a fan-out of which its run does, and with which elements may have begun."""
+
+
 class Detached(AioreactorError):
     """The caller was cancelled under ``on_cancel="detach"``: the execution stopped here, for a worker to go on with."""
 

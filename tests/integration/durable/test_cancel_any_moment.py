@@ -1,4 +1,4 @@
-"""A run with bodies side by side, units and a fan-out is cancelled at every moment: it stops, and nothing runs afterwards."""
+"""A run with bodies side by side, units and a fan-out is cancelled at every moment: nothing runs afterwards."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ def balanced(lines: list[str]) -> bool:
 
 async def units_at_rest(place: Place, run_id: str) -> list[str]:
     """The units, when those that have started are at their ends; those that had not were called off."""
-    found = await runs.list(parent=run_id, elements=True)
-    assert [each.status for each in found if "[" in each.run_id and each.status in ("running", "pending")] == []
-    found = [each for each in found if "[" not in each.run_id]
+    page = await runs.list(parent=run_id, elements=True)
+    assert [each.status for each in page if "[" in each.run_id and each.status in ("running", "pending")] == []
+    found = [each for each in page if "[" not in each.run_id]
     for unit in found:
         await place.store.wait_done(unit.run_id, 20)
     return [(await runs.find(unit.run_id)).status for unit in found]

@@ -133,6 +133,40 @@ async def test_a_cancel_during_its_rollback_is_refused(place: Place, at: int) ->
 
 
 @pytest.mark.parametrize("park_after", [0.0, 30.0], ids=["parked", "there"])
+@pytest.mark.parametrize("mode", ["stop", "rollback", ""])
+async def test_the_rollback_goes_on_when_the_store_has_lost_it(place: Place, mode: Any, park_after: float) -> None:
+    """Somebody removed its keys, or the server did: this is told, and all other steps are rolled back."""
+    reactor = legs()
+    inside = asyncio.Event()
+
+    async def loses(ctx: Context, *given: Any) -> None:
+        for key in place.store.space.fan(ctx.run_id):
+            await place.do("DEL", key)
+        inside.set()
+        if mode:
+            await asyncio.Event().wait()
+        raise ValueError("z")
+
+    behave["z"] = loses
+    async with hands(place, park_after=park_after):
+        handle = await reactor.enqueue()
+        async with asyncio.timeout(10):
+            await inside.wait()
+            if mode:
+                await runs.cancel(handle.run_id, mode=mode)
+            outcome = await handle.result()
+            if mode == "stop":
+                await runs.undo(handle.run_id)
+                await until_ended(handle.run_id)
+                outcome = (await runs.find(handle.run_id)).outcome
+        assert outcome.status == ("cancelled" if mode else "failed")
+        left = [(each.step, each.reason) for each in outcome.rollback_failures]
+        assert left == [("m", "state_unavailable")]
+        assert ledger[-2:] == ["comp:z", "undo:a"]
+        await assert_nothing_is_left(place, handle.run_id)
+
+
+@pytest.mark.parametrize("park_after", [0.0, 30.0], ids=["parked", "there"])
 async def test_the_deadline_of_the_run_passes(place: Place, park_after: float) -> None:
     moment = Moment(4)
     behave.update(dict.fromkeys(PATHS, moment))
