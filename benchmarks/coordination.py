@@ -59,6 +59,17 @@ async def visit(made: Any) -> None:
         pass
 
 
+async def paced(one: Callable[[], Awaitable[object]]) -> float:
+    """The median of some, each after a pause as in a hand-over: nothing is warm."""
+    micros = []
+    for _ in range(30):
+        await asyncio.sleep(0.0005)
+        begin = time.perf_counter()
+        await one()
+        micros.append((time.perf_counter() - begin) * 1e6)
+    return statistics.median(micros)
+
+
 class Line:
     """Waiters that go in one after another; how long each hand-over took, and whether they came in order."""
 
@@ -103,16 +114,6 @@ def ours(client: StoreClient, redis: Any) -> tuple[dict[str, Measure], list[Line
         await bare()
         await bare()
 
-    async def paced() -> float:
-        """Two of them, each pair after a pause as in a hand-over: nothing is warm."""
-        micros = []
-        for _ in range(30):
-            await asyncio.sleep(0.0005)
-            begin = time.perf_counter()
-            await twice()
-            micros.append((time.perf_counter() - begin) * 1e6)
-        return statistics.median(micros)
-
     async def redis_once() -> None:
         await redis.evalsha(BARE.sha, 1, "{b}:lock", "token", 60_000)
 
@@ -142,7 +143,8 @@ def ours(client: StoreClient, redis: Any) -> tuple[dict[str, Measure], list[Line
     measures: dict[str, Measure] = {
         "one EVALSHA": lambda: each(bare),
         "two EVALSHA": lambda: each(twice),
-        "two EVALSHA, paced": paced,
+        "two EVALSHA, paced": lambda: paced(twice),
+        "two EVALSHA, paced, redis-py": lambda: paced(redis_twice),
         "one EVALSHA, redis-py": lambda: each(redis_once),
         "two EVALSHA, redis-py": lambda: each(redis_twice),
         "lock, free": lambda: each(lambda: visit(Lock("bench"))),
@@ -165,7 +167,15 @@ def outside() -> Any:
 
 
 BESIDE = "beside redis-py"
-COMPARED = ("lock, free", "semaphore, free", "rate limit, one window", "rate limit, three windows")
+COMPARED = (
+    "lock, free",
+    "semaphore, free",
+    "rate limit, one window",
+    "rate limit, three windows",
+    "hand-over, lock, 8 wait",
+    "hand-over, lock, 100 wait",
+    "hand-over, semaphore, 8 wait",
+)
 """What is measured a second time, beside the scripts as somebody without this library would call them."""
 
 FLOORS = {
@@ -181,6 +191,9 @@ FLOORS = {
     f"semaphore, free, {BESIDE}": ("two EVALSHA, redis-py", None),
     f"rate limit, one window, {BESIDE}": ("one EVALSHA, redis-py", 1.2),
     f"rate limit, three windows, {BESIDE}": ("one EVALSHA, redis-py", 1.2),
+    f"hand-over, lock, 8 wait, {BESIDE}": ("two EVALSHA, paced, redis-py", 1.5),
+    f"hand-over, lock, 100 wait, {BESIDE}": ("two EVALSHA, paced, redis-py", 1.5),
+    f"hand-over, semaphore, 8 wait, {BESIDE}": ("two EVALSHA, paced, redis-py", 1.5),
 }
 
 
@@ -237,7 +250,7 @@ def report(found: dict[str, list[tuple[float, float]]], lines: list[Line]) -> No
         micros, floors = (statistics.median(column) for column in zip(*pairs, strict=True))
         ratio = statistics.median(mine / bare for mine, bare in pairs)
         says = f"  (bar {bar})" if bar else ""
-        print(f"{name:42} {micros:10.1f} us   {ratio:7.2f} x {floor} ({floors:.0f} us){says}")
+        print(f"{name:44} {micros:10.1f} us   {ratio:7.2f} x {floor} ({floors:.0f} us){says}")
     print("first come, first served:", [line.in_order for line in lines])
 
 

@@ -26,7 +26,7 @@ from aioreactor.engine.attempt import Later, ended
 from aioreactor.engine.fans import FanState, Source
 from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.nesting import REFUSALS
-from aioreactor.engine.ports import JournalFailed
+from aioreactor.engine.ports import FanGone, JournalFailed
 from aioreactor.engine.reporting import shown_inputs
 from aioreactor.engine.scope import Failed, FanRun, NodeStatus, Scope
 from aioreactor.engine.state import Readies
@@ -68,6 +68,8 @@ async def run_fan(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         if scope.stopped or ex.lost is not None:
             return ex.state.drop(scope, index)
         found = await _advanced(ex, run)
+    except FanGone as error:
+        return _source_failed(ex, run, error)
     except JournalFailed as error:
         ex.lose(error)
         return ex.state.drop(scope, index)
@@ -146,10 +148,12 @@ async def _advanced(ex: Execution, run: FanRun) -> FanState:
     Raises:
         ArgumentError, SerializationError, PayloadTooLarge: the source, or something from it, cannot be used.
         ContentionError: its elements want what is held around it.
+        FanGone: the store has lost it.
     """
     fans = ex.fans
     assert fans is not None
-    if run.fed is None:  # it was begun in another process
+    if run.fed is None:  # it was begun in another process, and is not begun anew if the store has lost it
+        await fans.look(run.path, run.node)
         await _open(ex, run)
     if not run.fed.ended and not run.node.paged:
         run.fed = await _feed_list(ex, run)

@@ -1,5 +1,6 @@
 --[[
-A session ends: what it has, it gives back, for others to execute. `more` is how much there is for them. Repeatable.
+A session ends: what it has, it gives back, for others to execute. `more` is how much there is for them; nothing, when
+its fan-out is gone. Repeatable.
 
 keys: fan, busy
 args: path, token
@@ -11,6 +12,9 @@ returns: LEFT more
 local fan, busy = KEYS[1], KEYS[2]
 local path, token = ARGV[1], ARGV[2]
 
+if redis.call('HEXISTS', fan, fan_field(path, 'window')) == 0 then
+  return { 'LEFT', 0 }
+end
 fan_reclaim(fan, busy, path, token, 0)
 if fan_text(fan, path, 'back') ~= '' then
   return { 'LEFT', fan_more_back(fan, path) }

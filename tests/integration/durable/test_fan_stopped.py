@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,6 +165,34 @@ async def test_the_rollback_goes_on_when_the_store_has_lost_it(place: Place, mod
         assert left == [("m", "state_unavailable")]
         assert ledger[-2:] == ["comp:z", "undo:a"]
         await assert_nothing_is_left(place, handle.run_id)
+
+
+@pytest.mark.parametrize("park_after", [0.0, 30.0], ids=["parked", "there"])
+async def test_it_is_not_begun_anew_when_the_store_has_lost_it(
+    place: Place, park_after: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Elements may have begun: the map fails, and says so."""
+    reactor, gate, moment = legs(), asyncio.Event(), asyncio.Event()
+
+    async def hold(ctx: Context, *given: Any) -> None:
+        moment.set()
+        await gate.wait()
+
+    behave.update({f"m[{i}].e1": hold for i in range(3)})
+    async with hands(place, park_after=park_after, lease_ttl=3):
+        handle = await reactor.enqueue()
+        async with asyncio.timeout(20):
+            await moment.wait()
+            for key in place.store.space.fan(handle.run_id):
+                await place.do("DEL", key)
+            gate.set()
+            outcome = await handle.result()
+    assert (outcome.status, outcome.step) == ("failed", "m")
+    assert "gone from the store" in str(outcome.error)
+    assert [(each.step, each.reason) for each in outcome.rollback_failures] == [("m", "state_unavailable")]
+    assert max(Counter(line for line in ledger if line.startswith("do:")).values()) == 1
+    assert ledger[-1] == "undo:a"
+    assert "ERR " not in caplog.text
 
 
 @pytest.mark.parametrize("park_after", [0.0, 30.0], ids=["parked", "there"])
