@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aioreactor import Context, FanOut, Reactor, map_each, runs, value
+from aioreactor import Context, Failure, FanOut, Reactor, map_each, runs, value
 from tests.integration.durable.fan_kit import (
     act,
     assert_nothing_is_left,
@@ -160,6 +160,7 @@ async def test_the_rollback_goes_on_when_the_store_has_lost_it(place: Place, mod
                 await runs.undo(handle.run_id)
                 await until_ended(handle.run_id)
                 outcome = (await runs.find(handle.run_id)).outcome
+        assert isinstance(outcome, Failure)
         assert outcome.status == ("cancelled" if mode else "failed")
         left = [(each.step, each.reason) for each in outcome.rollback_failures]
         assert left == [("m", "state_unavailable")]
@@ -187,6 +188,7 @@ async def test_it_is_not_begun_anew_when_the_store_has_lost_it(
                 await place.do("DEL", key)
             gate.set()
             outcome = await handle.result()
+    assert isinstance(outcome, Failure)
     assert (outcome.status, outcome.step) == ("failed", "m")
     assert "gone from the store" in str(outcome.error)
     assert [(each.step, each.reason) for each in outcome.rollback_failures] == [("m", "state_unavailable")]
