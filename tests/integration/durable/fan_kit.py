@@ -21,7 +21,7 @@ ledger: list[str] = []
 behave: dict[str, Callable[..., Any]] = {}
 ONE: dict[str, dict[str, Any]] = {"inline": {"concurrency": 1}, "fan": {"fan_out": FanOut(batch_size=1, chunk=1)}}
 """One element at a time, forward and back."""
-WIDE = {"inline": {"concurrency": 64}, "fan": {"fan_out": True}}
+WIDE: dict[str, dict[str, Any]] = {"inline": {"concurrency": 64}, "fan": {"fan_out": True}}
 
 
 def place_of(ctx: Context) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 import random
@@ -12,14 +13,16 @@ from typing import Any
 
 import pytest
 
-from aioreactor import Context, FanOut
+from aioreactor import Context, FanOut, Reactor
 from tests.integration.durable.fan_kit import (
+    WIDE,
     assert_nothing_is_left,
     behave,
     differences,
     ledger,
     place_of,
     raises,
+    twins,
     whole,
 )
 from tests.integration.durable.fan_yard import Died, Yard, standing
@@ -41,6 +44,12 @@ def clean() -> Iterator[None]:
     behave.clear()
 
 
+EVERY = [
+    (order, fails) for items in range(1, 5) for order in itertools.permutations(range(items)) for fails in range(items)
+]
+"""The orders in which up to four elements can end, each with each of them failing."""
+
+
 class Turns:
     """Elements end in this order, whatever order they begin in."""
 
@@ -51,7 +60,8 @@ class Turns:
         me = int(place_of(ctx)[2])
         before = set(self.order[: self.order.index(me)])
         for _ in range(200):
-            if len({line for line in ledger if line.startswith("do:m[")}) == 4 and before <= self.ended:
+            begun = {line for line in ledger if line.startswith("do:m[")}
+            if len(begun) == len(self.order) and before <= self.ended:
                 break
             await asyncio.sleep(0)
         self.ended.add(me)
@@ -59,19 +69,38 @@ class Turns:
             raise ValueError(f"{me} fails")
 
 
+class Orders:
+    """The same map of each length, inline and fanned out; how the inline one ends."""
+
+    def __init__(self) -> None:
+        self.pairs = [twins(functools.partial(methods, items=items), WIDE) for items in range(1, 5)]
+
+    def fan(self, order: tuple[int, ...]) -> type[Reactor[Any]]:
+        return self.pairs[len(order) - 1]["fan"]
+
+    async def inline(self, order: tuple[int, ...], fails: int) -> dict[str, Any]:
+        ledger.clear()
+        behave.clear()
+        turns = Turns(order, fails)
+        behave.update({f"m[{i}]": turns for i in order})
+        found = whole(await self.pairs[len(order) - 1]["inline"].run())
+        assert (found["errors"], found["step"]) == ([("ValueError", f"{fails} fails")], f"m[{fails}]")
+        assert standing() == set()
+        return found
+
+
 @pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
 async def test_whatever_order_elements_end_in(place: Place, twice: bool) -> None:
-    reactor = methods(f"fc.Orders{next(_numbers)}", fan_out=True)
-    every = list(itertools.product(itertools.permutations(range(4)), range(4)))
-    for order, fails in every if DEEP else RANDOM.sample(every, 8):
+    orders = Orders()
+    for order, fails in EVERY if DEEP else RANDOM.sample(EVERY, 8):
+        expected = await orders.inline(order, fails)
         ledger.clear()
         turns = Turns(order, fails)
-        behave.update({f"m[{i}]": turns for i in range(4)})
+        behave.update({f"m[{i}]": turns for i in order})
         run_id = f"{place.prefix}r"
-        outcome = await Yard(place, twice=twice, dice=RANDOM).end(reactor, run_id)
-        seen = whole(outcome)
-        assert (seen["errors"], seen["step"]) == ([("ValueError", f"{fails} fails")], f"m[{fails}]"), (SEED, order)
-        assert (seen["rollback_failures"], seen["attempts"]) == ([], 1), (SEED, order, fails)
+        outcome = await Yard(place, twice=twice, dice=RANDOM).end(orders.fan(order), run_id)
+        wrong = differences(whole(outcome), expected)
+        assert not wrong, (SEED, order, fails, wrong)
         assert standing() == set(), (SEED, order, fails, ledger)
         assert max(Counter(ledger).values()) == 1, (SEED, order, fails, ledger)
         assert ledger[-1] == "undo:a"
@@ -85,12 +114,14 @@ async def test_whatever_order_elements_end_in(place: Place, twice: bool) -> None
 async def test_whatever_order_elements_end_in_and_wherever_a_process_dies(
     place: Place, twice: bool, applied: bool
 ) -> None:
-    reactor = methods(f"fc.Points{next(_numbers)}", fan_out=True)
-    every = list(itertools.product(itertools.permutations(range(4)), range(4)))
+    orders = Orders()
     deaths = 0
-    for order, fails in every if DEEP else RANDOM.sample(every, 1):
-        dies_at = RANDOM.randrange(4)
-        while await fails_and_dies(place, reactor, order, fails, dies_at, twice=twice, applied=applied):
+    for order, fails in EVERY if DEEP else RANDOM.sample(EVERY, 1):
+        expected = await orders.inline(order, fails)
+        dies_at = 0 if DEEP else RANDOM.randrange(4)
+        while await fails_and_dies(
+            place, orders.fan(order), order, fails, expected, dies_at, twice=twice, applied=applied
+        ):
             deaths += 1
             dies_at += 1 if DEEP else 4
     assert deaths >= 4, SEED
@@ -101,6 +132,7 @@ async def fails_and_dies(
     reactor: Any,
     order: tuple[int, ...],
     fails: int,
+    expected: dict[str, Any],
     dies_at: int,
     *,
     twice: bool,
@@ -111,13 +143,12 @@ async def fails_and_dies(
     ledger.clear()
     yard = Yard(place, dies_at=dies_at, applied=applied, twice=twice, dice=RANDOM)
     turns = Turns(order, fails)
-    behave.update({f"m[{i}]": _alive(yard, turns) for i in range(4)})
-    behave.update({path: _alive(yard, None) for path in ("a", "undo:a", *(f"undo:m[{i}]" for i in range(4)))})
+    behave.update({f"m[{i}]": _alive(yard, turns) for i in order})
+    behave.update({path: _alive(yard, None) for path in ("a", "undo:a", *(f"undo:m[{i}]" for i in order))})
     behave[f"comp:m[{fails}]"] = _alive(yard, None)
     run_id = f"{place.prefix}r"
-    seen = whole(await yard.end(reactor, run_id))
-    assert (seen["errors"], seen["step"]) == ([("ValueError", f"{fails} fails")], f"m[{fails}]"), where
-    assert seen["rollback_failures"] == [], (*where, seen)
+    wrong = differences(whole(await yard.end(reactor, run_id)), expected)
+    assert not wrong, (*where, wrong, ledger)
     assert standing() == set(), (*where, ledger)
     assert max(Counter(ledger).values()) <= 1 + yard.deaths, (*where, ledger)
     assert Counter(ledger)[f"comp:m[{fails}]"] >= 1, (*where, ledger)

@@ -58,11 +58,11 @@ def clean(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 # ---------------------------------------------------------------------- shapes: what is mapped
 
 
-def methods(name: str, **options: Any) -> Any:
+def methods(name: str, *, items: int = 4, **options: Any) -> Any:
     class Methods(Reactor, name=name):
         a = noted()
 
-        @map_each(over=value([10, 11, 12, 13]), after=[a], **options)
+        @map_each(over=value(list(range(10, 10 + items))), after=[a], **options)
         async def m(self, n: int, ctx: Context) -> str:
             return await act("do", ctx, n) or f"{place_of(ctx)}={n}"
 
