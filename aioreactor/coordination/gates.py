@@ -18,6 +18,7 @@ from aioreactor.coordination.holds import Holds
 from aioreactor.coordination.keys import SlotKind
 from aioreactor.coordination.orders import Position, Turn
 from aioreactor.coordination.periods import Claim
+from aioreactor.coordination.rates import Spender
 from aioreactor.coordination.scopes import Scope
 from aioreactor.coordination.slots import Bound, Entry, Lease, Parking, Slot
 from aioreactor.coordination.sparing import spare
@@ -49,6 +50,7 @@ class Terms:
         on_lost: Called in the loop, once for each hold that is lost.
         parking: How to be called when a lock, semaphore or turn that was refused is there.
         bound, outer_holds: See `slots.enter`.
+        spender: Who spends rate limits, where that is known again after a crash.
     """
 
     scope: Scope
@@ -59,6 +61,7 @@ class Terms:
     parking: Parking | None = None
     bound: Bound | None = "doing"
     outer_holds: OuterHolds | None = None
+    spender: Spender | None = None
 
     def wait_of(self, primitive: Any) -> float:
         """Seconds to wait for this one."""
@@ -76,12 +79,19 @@ class Limits:
     def __init__(self, ordered: Sequence[Wanted], terms: Terms, named: Mapping[str, Mapping[str | float, int]]) -> None:
         self.windows: dict[int, rates.Windows] = {}
         self.keep = rates.RESTORABLE
+        self._who = terms.spender
         for each in ordered if not terms.admitted else ():
             if isinstance(each.primitive, RateLimit):
                 self.windows[id(each)] = rates.Windows.of(each.primitive, each.key, named)
             if not isinstance(each.primitive, Period | OrderedLock):
                 # As long as a later gate may take, this can be given back.
                 self.keep += terms.wait_of(each.primitive)
+
+    def spender(self, each: Wanted) -> Spender | None:
+        """Who spends this one: a key may be limited in two ways."""
+        if self._who is None:
+            return None
+        return Spender(f"{self._who.name}#{list(self.windows).index(id(each))}", self._who.fence)
 
 
 class Gates:
@@ -122,9 +132,16 @@ class Gates:
         elif isinstance(primitive, Lock | Semaphore):
             holds.entries.append(await self._slot(primitive, each.key, terms))
         elif isinstance(primitive, RateLimit) and not terms.admitted:
-            wait = terms.wait_of(primitive)
-            windows = limits.windows[id(each)]
-            holds.spent.append(await rates.spend(self._desk, windows, terms.scope.name, wait=wait, keep=limits.keep))
+            holds.spent.append(
+                await rates.spend(
+                    self._desk,
+                    limits.windows[id(each)],
+                    terms.scope.name,
+                    wait=terms.wait_of(primitive),
+                    keep=limits.keep,
+                    spender=limits.spender(each),
+                )
+            )
         elif isinstance(primitive, Period) and not terms.admitted:
             holds.claims.append(await self._claim(primitive, each.key, terms))
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aioreactor.coordination.desk import Desk, new_token, settled
 from aioreactor.definition.primitives import RateLimit, check_limits, window_seconds
@@ -15,10 +16,25 @@ from aioreactor.errors import RateLimited, UnknownRateLimit
 from aioreactor.store.calls import Value
 from aioreactor.store.errors import StoreError
 
-RESTORABLE = 60.0
-"""Seconds for which what was spent is remembered: a lost reply is told from a second try, and it can be given back."""
+RESTORABLE = 90.0
+"""Seconds for which what was spent is remembered: a lost reply is told from a second try, and it can be given back.
+
+Longer than it takes by default until a run is taken over whose process died.
+"""
 
 _JITTER = 0.02
+
+
+class Spender(NamedTuple):
+    """Who spends once, though it may ask in several processes, one after the other.
+
+    Attributes:
+        name: The same in each of them; nobody else's.
+        fence: Larger in each one that goes on. The one with the largest owns what was spent.
+    """
+
+    name: str
+    fence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +85,15 @@ class Windows:
 class Spent:
     """What was spent once; it can be given back for a while."""
 
-    __slots__ = ("desk", "token", "windows")
+    __slots__ = ("desk", "spender", "windows")
 
-    def __init__(self, desk: Desk, windows: Windows, token: str) -> None:
+    def __init__(self, desk: Desk, windows: Windows, spender: Spender) -> None:
         self.desk = desk
         self.windows = windows
-        self.token = token
+        self.spender = spender
 
     async def restore(self) -> bool:
-        """Give it back; False if it was before, or is too long ago.
+        """Give it back; False if it was before, is too long ago, or is somebody else's who goes on with it.
 
         Raises:
             StoreError: The store is away.
@@ -85,12 +101,20 @@ class Spent:
         Cancellation: it was given back, or not.
         """
         windows = self.windows
-        args: list[Value] = [self.token, windows.cost, windows.algorithm[0], *windows.pairs]
+        args: list[Value] = [*self.spender, windows.cost, windows.algorithm[0], *windows.pairs]
         reply = await self.desk.call("rate_restore", windows.names_of(self.desk), args)
         return reply.word == "RESTORED"
 
 
-async def spend(desk: Desk, windows: Windows, scope: str = "", *, wait: float = 0, keep: float = RESTORABLE) -> Spent:
+async def spend(
+    desk: Desk,
+    windows: Windows,
+    scope: str = "",
+    *,
+    wait: float = 0,
+    keep: float = RESTORABLE,
+    spender: Spender | None = None,
+) -> Spent:
     """Spend the cost, at once or within ``wait`` seconds.
 
     Args:
@@ -98,7 +122,8 @@ async def spend(desk: Desk, windows: Windows, scope: str = "", *, wait: float = 
         windows: What is counted.
         scope: Name of who spends, for the observer.
         wait: Seconds from now; if there is no room by then, it is refused at once.
-        keep: Seconds for which it can be given back.
+        keep: Seconds for which it can be given back, and a spender is known again.
+        spender: Spends nothing if it has spent before; None is another one each time.
 
     Raises:
         RateLimited: There is no room within ``wait``.
@@ -108,18 +133,18 @@ async def spend(desk: Desk, windows: Windows, scope: str = "", *, wait: float = 
     """
     began, refused = time.monotonic(), False
     while True:
-        token = new_token()
-        args: list[Value] = [token, windows.cost, int(keep * 1000), *windows.pairs]
+        who = spender or Spender(new_token(), 0)
+        args: list[Value] = [*who, windows.cost, int(keep * 1000), *windows.pairs]
         try:
             reply = await desk.call(f"rate_{windows.algorithm}", windows.names_of(desk), args)
         except asyncio.CancelledError:
             # Whether it was sent is not known.
-            await settled(_unspend(Spent(desk, windows, token)))
+            await settled(_unspend(Spent(desk, windows, who)))
             raise
         waited = time.monotonic() - began
         if reply.word == "SPENT":
             desk.tell("acquired", "rate_limit", windows.key, scope, waited)
-            return Spent(desk, windows, token)
+            return Spent(desk, windows, who)
         window, retry_ms = reply.values
         if not refused:
             desk.tell("contended", "rate_limit", windows.key, scope)

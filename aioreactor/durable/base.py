@@ -16,6 +16,7 @@ from aioreactor.durable.lines import LineWatch, resigned
 from aioreactor.durable.requests import Ears, RunMailbox
 from aioreactor.durable.sweeping import SweptRuns
 from aioreactor.engine import orders
+from aioreactor.engine.coordinating import Spender
 from aioreactor.engine.ports import Detached, Environment, JournalFailed
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound, SerializationError
@@ -82,6 +83,11 @@ def store_needed(what: str) -> Iterator[None]:
         yield
     except StoreError as error:
         raise JournalFailed(f"the store is away, and was to {what}: {error}") from error
+
+
+def spender_of(run_id: str, created_ms: int, claim: Claim) -> Spender:
+    """Who spends the rate limits of a run; another run that comes to have its id is somebody else."""
+    return f"{run_id}@{created_ms}", claim.fence
 
 
 class HandedBack(AioreactorError):

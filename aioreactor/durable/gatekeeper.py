@@ -16,6 +16,7 @@ from aioreactor.coordination.gates import Terms, Wanted
 from aioreactor.coordination.holds import Holds
 from aioreactor.coordination.orders import Position
 from aioreactor.coordination.periods import PeriodClaimed
+from aioreactor.coordination.rates import Spender
 from aioreactor.coordination.reports import KeyReport
 from aioreactor.coordination.slots import Parking
 from aioreactor.definition.primitives import Lock, OrderedLock, Primitive, Semaphore
@@ -127,6 +128,7 @@ class Gatekeeper:
             on_lost=asking.on_lost,
             parking=parking,
             outer_holds=asking.outer,
+            spender=Spender(*asking.spender) if asking.spender is not None else None,
             bound=None if not asking.bound else "undoing" if asking.undoing else "doing",
         )
 

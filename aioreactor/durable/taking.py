@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
+from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger, spender_of
 from aioreactor.durable.elements import Elements
 from aioreactor.durable.fits import Opened, check_fans, check_fits, check_inputs
 from aioreactor.durable.requests import RunMailbox
@@ -280,6 +280,7 @@ class Taking(Elements):
         execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
         execution.park_timers_after = self.settings.park_after
         execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
+        execution.spender = spender_of(row.run_id, row.created_ms, claim)
         execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead, opened.former)
         if row.place is None:
             execution.fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)

@@ -31,6 +31,9 @@ class Wish:
         return f"{self.primitive.kind} {self.key}"
 
 
+Spender: TypeAlias = tuple[str, int]
+"""Who spends rate limits once, in whatever process it asks: a name, and the number of the claim that it asks under."""
+
 OuterHolds: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 
 
@@ -51,6 +54,7 @@ class Asking:
         wait: Seconds, instead of each primitive's own.
         bound: What the places around hold is not given back before this body has ended.
         outer: Tokens of what other runs hold until this one has ended, where there are any.
+        spender: None where a body may have begun before it was kept that it passed: then each time counts.
     """
 
     place: Any
@@ -65,6 +69,7 @@ class Asking:
     wait: float | None = None
     bound: bool = True
     outer: OuterHolds | None = None
+    spender: Spender | None = None
 
 
 class Holding(Protocol):

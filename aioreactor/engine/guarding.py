@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aioreactor.engine import marks
-from aioreactor.engine.coordinating import Asking, Coordinator, Holding, OuterHolds, PeriodTaken, Wish
+from aioreactor.engine.coordinating import Asking, Coordinator, Holding, OuterHolds, PeriodTaken, Spender, Wish
 from aioreactor.engine.drive import EngineClosed, shielded
 from aioreactor.engine.gating import released
 from aioreactor.engine.leaving import Leaving
@@ -46,13 +46,14 @@ class Guard:
         held: Names of those locks and semaphores that it does hold.
         base: The context that bodies inside are copied from.
         outer: That of the nearest scope around.
-        outer_holds: See `ports.Asking.outer`.
+        outer_holds: See `Asking.outer`.
+        spender: See `Asking.spender`.
         waker: Calls when what was refused is there.
     """
 
     __slots__ = (
-        "alive", "base", "ex", "held", "holdings", "outer", "outer_holds", "place", "positions", "scope", "tickets",
-        "waker", "wishes",
+        "alive", "base", "ex", "held", "holdings", "outer", "outer_holds", "place", "positions", "scope", "spender",
+        "tickets", "waker", "wishes",
     )  # fmt: skip
 
     def __init__(self, place: Any, wishes: Sequence[Wish]) -> None:
@@ -67,6 +68,7 @@ class Guard:
         self.scope: Scope | None = None
         self.outer: Guard | None = None
         self.outer_holds: OuterHolds | None = None
+        self.spender: Spender | None = None
         self.base: Any = None
         self.waker: Waker | None = None
 
@@ -89,6 +91,7 @@ class Guard:
             admitted=admitted,
             undoing=undoing,
             outer=self.outer_holds,
+            spender=self.spender,
         )
 
     def got(self, holding: Holding, wishes: Sequence[Wish]) -> None:
@@ -188,7 +191,7 @@ def _made(ex: Execution) -> Guard | None:
     gates = ex.state.gates or {}
     guard.positions, guard.tickets = dict(gates.get("positions", {})), dict(gates.get("tickets", {}))
     guard.waker, guard.alive = Waker(ex) if ex.may_park else None, alive(ex)
-    guard.outer_holds = ex.outer_holds
+    guard.outer_holds, guard.spender = ex.outer_holds, ex.spender
     return guard
 
 

@@ -14,7 +14,7 @@ from anyio import CancelScope
 from anyio.abc import TaskGroup
 
 from aioreactor.engine import events, marks, reporting
-from aioreactor.engine.coordinating import OuterHolds
+from aioreactor.engine.coordinating import OuterHolds, Spender
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.fans import Fans
 from aioreactor.engine.hooks import Hooks, hooks_for, tell
@@ -58,6 +58,7 @@ class Services(ABC):
         "outer_results",
         "parted",
         "plan",
+        "spender",
         "state",
         "tasks",
         "unit_waits",
@@ -92,6 +93,8 @@ class Services(ABC):
         """Steps that are under way, with the periods to be marked when they have completed; see `marks`."""
         self.outer_holds: OuterHolds | None = None
         """In the run of an element: what the run that waits for it holds meanwhile."""
+        self.spender: Spender | None = None
+        """Who spends the rate limits of the run itself; only of one that is kept from its beginning."""
         self.outer_results: Mapping[str, Any] | None = None
         """In the run of a dispatched step: the results of its parent."""
         self.common: Mapping[str, Any] = {}

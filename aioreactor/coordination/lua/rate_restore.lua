@@ -1,22 +1,23 @@
 --[[
-Give back what was spent under `token`, if that is remembered, in those windows that it still counts in.
+Give back what was spent under `token`, if that is remembered, in those windows that it still counts in; not if who has a
+higher `fence` owns it now.
 
 `algorithm` is f, g or s; `windows` as they were when it was spent; `logs` only for s.
 Repeatable: it is given back once.
 
 keys: rate, spent, logs...
-args: token, cost, algorithm, windows...
+args: token, fence, cost, algorithm, windows...
 returns: RESTORED | FORGOTTEN
 ]]
 local rate, spent = KEYS[1], KEYS[2]
-local token, cost, algorithm = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local token, fence, cost, algorithm = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 local at = tonumber(redis.call('ZSCORE', spent, token) or 0)
-if at == 0 then
+if at == 0 or at % 1 * 1024 ~= fence % 1024 then
   return { 'FORGOTTEN' }
 end
 redis.call('ZREM', spent, token)
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local limit, length = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
   local field = algorithm .. ARGV[i + 1]
   local row = redis.call('HGET', rate, field) or ''

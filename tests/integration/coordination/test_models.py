@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -216,6 +217,35 @@ async def test_rates(place: Place, algorithm: Any, steps: list[tuple[str, int, s
             spent.append((done, windows, number))
         report = await place.coordinator.inspect(key)
         assert {lengths[each.window]: each.used for each in report.counters} == {w: n for w, n in count.items() if n}
+
+
+def spender_step(dice: random.Random) -> tuple[str, int, int]:
+    return dice.choice(["spend", "spend", "restore"]), dice.randrange(4), dice.randint(1020, 1030)
+
+
+@EXAMPLES
+@given(algorithm=st.sampled_from(["fixed", "sliding", "gcra"]), steps=steps_of(spender_step))
+async def test_rates_of_whoever_asks_in_several_processes(
+    place: Place, algorithm: Any, steps: list[tuple[str, int, int]]
+) -> None:
+    key, desk = f"k{next(_keys)}", place.coordinator.desk()
+    windows = Windows.of(RateLimit(key, limits={"year": 3}, algorithm=algorithm), key, {})
+    owners = dict[str, int]()
+    for name, number, fence in steps:
+        who = rates.Spender(f"s{number}", fence)
+        if name == "restore":
+            gives = owners.get(who.name) == fence
+            assert await Spent(desk, windows, who).restore() == gives
+            if gives:
+                del owners[who.name]
+        elif who.name in owners or len(owners) < 3:
+            await rates.spend(desk, windows, spender=who)
+            owners[who.name] = max(owners.get(who.name, 0), fence)
+        else:
+            with pytest.raises(RateLimited):
+                await rates.spend(desk, windows, spender=who)
+        counters = (await place.coordinator.inspect(key)).counters
+        assert [each.used for each in counters if each.used] == [len(owners)] * bool(owners)
 
 
 # ---------------------------------------------------------------------- periods
