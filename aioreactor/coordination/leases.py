@@ -15,7 +15,7 @@ from typing import Any, Literal
 from aioreactor.coordination.cycles import Cycle
 from aioreactor.coordination.desk import GRACE, Desk, settled
 from aioreactor.coordination.keys import SlotKind
-from aioreactor.coordination.renewer import trust
+from aioreactor.coordination.renewer import Kept, trust
 from aioreactor.coordination.scopes import LocalTurn, Scope
 from aioreactor.definition.primitives import Lock, Semaphore
 from aioreactor.errors import ContentionError, LeaseLost, LockUnavailable, SemaphoreUnavailable
@@ -81,32 +81,24 @@ class Slot:
         return error
 
 
-class Lease:
+class Lease(Kept):
     """A slot that this process holds, renewed until it is given back.
 
     Attributes:
         token: By which the server knows the holder.
         fence: Grows with each holder of the key.
-        trusted_until: `time.monotonic` until which nobody else can have it.
-        error: Set when it was lost.
         entries: The shares in it.
     """
 
-    __slots__ = (
-        "desk", "entries", "error", "extends", "fence", "label", "renewing", "slot", "token", "trusted_until", "ttl",
-    )  # fmt: skip
+    __slots__ = ("desk", "entries", "fence", "label", "slot", "token")
 
     def __init__(self, desk: Desk, slot: Slot, token: str, fence: int, trusted_until: float, label: str = "") -> None:
+        super().__init__(slot.ttl, trusted_until, extends=slot.extends)
         self.desk = desk
         self.slot = slot
         self.token = token
         self.fence = fence
         self.label = label
-        self.trusted_until = trusted_until
-        self.ttl = slot.ttl
-        self.extends = slot.extends
-        self.renewing = False
-        self.error: LeaseLost | None = None
         self.entries: list[Entry] = []
 
     async def renew(self, *, retry_for: float | None = None, ttl: float | None = None) -> str:
@@ -126,22 +118,6 @@ class Lease:
         else:
             self.trusted_until = max(self.trusted_until, trust(asked, more))
         return ""
-
-    async def check(self) -> None:
-        """Return if it is surely held now.
-
-        Raises:
-            LeaseLost: It is not.
-            StoreError: The store could not be asked.
-
-        Cancellation: nothing happens.
-        """
-        if self.error is None:
-            why = await self.renew()
-            if why:
-                self.lose(why)
-        if self.error is not None:
-            raise self.error
 
     def lose(self, why: str) -> None:
         """Note that it is lost, and tell every share in it, once."""

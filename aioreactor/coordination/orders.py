@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aioreactor.coordination.desk import RECHECK, Desk, new_token, settled
-from aioreactor.coordination.renewer import trust
+from aioreactor.coordination.renewer import Kept, trust
 from aioreactor.coordination.scopes import Scope
 from aioreactor.errors import LeaseLost, OutOfTurn
 from aioreactor.logs import note
@@ -133,28 +133,19 @@ async def finish(desk: Desk, position: Position, *, failed: bool) -> bool:
     return reply.word == "FINISHED"
 
 
-class Turn:
-    """A position whose turn it is; gives signs of life until it is over.
+class Turn(Kept):
+    """A position whose turn it is; gives signs of life until it is over, or it is passed over all the same."""
 
-    Attributes:
-        trusted_until: `time.monotonic` until which nobody passes it over.
-        error: Set when it was passed over all the same.
-    """
-
-    __slots__ = ("desk", "error", "extends", "on_lost", "position", "renewing", "scope", "trusted_until", "ttl")
+    __slots__ = ("desk", "on_lost", "position", "scope")
 
     def __init__(
         self, desk: Desk, position: Position, asked: float, scope: Scope, on_lost: Callable[[LeaseLost], None] | None
     ) -> None:
+        super().__init__(position.poison_after, trust(asked, position.poison_after))
         self.desk = desk
         self.position = position
         self.scope = scope
         self.on_lost = on_lost
-        self.ttl = position.poison_after
-        self.trusted_until = trust(asked, self.ttl)
-        self.extends = True
-        self.renewing = False
-        self.error: LeaseLost | None = None
         scope.turns.append(position.key)
         desk.renewer.keep(self)
 
@@ -168,22 +159,6 @@ class Turn:
         if not why:
             self.trusted_until = max(self.trusted_until, trust(asked, self.ttl))
         return why
-
-    async def check(self) -> None:
-        """Return if it is still its turn; asks.
-
-        Raises:
-            LeaseLost: It was passed over.
-            StoreError: The store could not be asked.
-
-        Cancellation: nothing happens.
-        """
-        if self.error is None:
-            why = await self.renew()
-            if why:
-                self.lose(why)
-        if self.error is not None:
-            raise self.error
 
     def lose(self, why: str) -> None:
         """Note that it was passed over, and tell the holder, once."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from abc import ABC, abstractmethod
 
+from aioreactor.errors import LeaseLost
 from aioreactor.store.errors import StoreError
 
 DRIFT = 0.01
@@ -21,24 +22,52 @@ _BEATS = 12
 _SLOWEST_BEAT = 2.5
 
 
-class Kept(Protocol):
-    """Something with a lease."""
+class Kept(ABC):
+    """Something with a lease.
 
-    ttl: float
-    trusted_until: float
-    extends: bool
-    renewing: bool
+    Attributes:
+        ttl: Seconds that it lasts without being renewed.
+        trusted_until: `time.monotonic` until which nobody else can have it.
+        extends: It is renewed; else it is only looked whether it is there.
+        renewing: Somebody is at it.
+        error: Set when it was lost.
+    """
 
-    async def renew(self, *, retry_for: float) -> str:
+    __slots__ = ("error", "extends", "renewing", "trusted_until", "ttl")
+
+    def __init__(self, ttl: float, trusted_until: float, *, extends: bool = True) -> None:
+        self.ttl = ttl
+        self.trusted_until = trusted_until
+        self.extends = extends
+        self.renewing = False
+        self.error: LeaseLost | None = None
+
+    @abstractmethod
+    async def renew(self, *, retry_for: float | None = None) -> str:
         """Ask the server for more time; why it is lost, or nothing.
 
         Cancellation: it was renewed, or not.
         """
-        ...
 
+    @abstractmethod
     def lose(self, why: str) -> None:
-        """Tell the holder, once."""
-        ...
+        """Note that it is lost, and tell the holder, once."""
+
+    async def check(self) -> None:
+        """Return if it is surely held now; asks the store.
+
+        Raises:
+            LeaseLost: It is not.
+            StoreError: The store could not be asked.
+
+        Cancellation: nothing happens.
+        """
+        if self.error is None:
+            why = await self.renew()
+            if why:
+                self.lose(why)
+        if self.error is not None:
+            raise self.error
 
 
 def trust(asked: float, ttl: float) -> float:
