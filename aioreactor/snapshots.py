@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from aioreactor.errors import SerializationError
 from aioreactor.map_results import FanResults
 from aioreactor.plan.model import Plan
 from aioreactor.plan.paths import present_path, present_records
-from aioreactor.results import Halt, OpenInterrupt, Outcome, Paused, Success
+from aioreactor.results import Halt, OpenInterrupt, Outcome, Paused, RollbackFailure, Success
 from aioreactor.store.codec import codec_for
 from aioreactor.store.codec_records import stamp, unstamp
 from aioreactor.store.keys import run_id_for_unit
@@ -93,6 +93,11 @@ def bare_outcome(row: RunRow) -> Outcome[Any] | None:
     return stored
 
 
+def left_of(codec: PlanCodec, row: RunRow) -> Sequence[RollbackFailure]:
+    """What of rollbacks in a run has not completed so far; of one that has ended its outcome tells."""
+    return codec.fate_back(row.failure).left if row.failure else codec.left_back(row.left)
+
+
 class StoredReader:
     """Reads one stored run by its plan."""
 
@@ -104,6 +109,7 @@ class StoredReader:
         self.images = {path: codec.image_back(path, data) for path, data in steps.items()}
         self.entries: list[RawEntry] = [codec.entry_back(data) for data in record.trace]
         self._execution = Execution(environment, plan, record.row.run_id)
+        self._execution.state.rollback_failures += left_of(codec, record.row)  # elements are read with theirs
         Restorer(self._execution.state, self.images, codec, failing=True).restore()
         fill_values(self._execution, self._execution.state.root)
 

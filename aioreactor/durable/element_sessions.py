@@ -162,6 +162,7 @@ class ElementSession(Session):
             gates=changes.gates or b"",
             element=str(Place(self.path, journal.index, self.back)),
             failure=changes.failure or b"",
+            left=changes.left or b"",
         )
 
 

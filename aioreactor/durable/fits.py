@@ -13,6 +13,7 @@ from aioreactor.engine.snapshot import Codec, Image
 from aioreactor.errors import PlanChanged
 from aioreactor.plan.model import Plan, PlanNode
 from aioreactor.plan.paths import node_at
+from aioreactor.results import RollbackFailure
 from aioreactor.trace import RawEntry
 
 _PART = re.compile(r"([^.\[]+)(\[\d+\])?")
@@ -30,6 +31,7 @@ class Opened:
     fate: Fate | None
     notes: dict[str, Any]
     gates: dict[str, Any] | None
+    left: list[RollbackFailure]
     former: Mapping[str, str] = field(default_factory=dict)
     """Of steps that were renamed: by their paths now, those under which they were stored first."""
 

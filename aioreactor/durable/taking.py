@@ -228,7 +228,7 @@ class Taking(Elements):
             codec.gates_back(row.gates),
         )
         check_inputs(plan, row.run_id, inputs, images, codec)
-        opened = Opened(plan, inputs, images, entries, fate, notes, gates, former)
+        opened = Opened(plan, inputs, images, entries, fate, notes, gates, codec.left_back(row.left), former)
         Restorer(RunState(plan, row.run_id, time.time), images, codec, failing=True).restore()  # all values can be read
         for _, name, annotation in plan.resource_needs if needs_resources else ():
             self.environment.resource(name, annotation)
@@ -319,6 +319,7 @@ class Taking(Elements):
         state = execution.state
         state.notes.update(opened.notes)
         state.gates = opened.gates
+        state.rollback_failures += opened.left
         if guard is not None:
             state.gates = marks.beside(execution, {"holds": guard.to_data()})
             guard.enter(execution, state.root, execution.base)

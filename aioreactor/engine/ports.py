@@ -47,6 +47,7 @@ class Checkpoint:
 
     ``firm``: who saves it goes on only when it is kept, and all that was saved before, whatever the journal's pace.
     ``served``: how many requests of others have had their effects, these included.
+    ``left``: what of rollbacks inside did not complete while the run goes on; of one that goes back the fate has it.
     """
 
     nodes: Sequence[Ready]
@@ -60,6 +61,7 @@ class Checkpoint:
     """How far the run is with its own gates, and what it holds; None before it came to them."""
     reported: Mapping[str, Any] | None = None
     """How far bodies say they are, by path."""
+    left: Sequence[RollbackFailure] = ()
 
 
 class JournalFailed(AioreactorError):

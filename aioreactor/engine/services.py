@@ -259,16 +259,18 @@ class Services(ABC):
     ) -> Checkpoint:
         if self.unmarked:
             marks.owe(cast("Execution", self))
+        fate = self._fate()
         return Checkpoint(
             nodes,
             entries,
             status,
-            self._fate(),
+            fate,
             self.state.notes,
             firm,
             self.state.served,
             self.state.gates,
             self._reported(),
+            self.state.rollback_failures if fate is None else (),
         )
 
     def _reported(self) -> Mapping[str, Any] | None:

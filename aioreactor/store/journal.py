@@ -37,6 +37,7 @@ class _Batch:
         "failure",
         "fingerprint",
         "gates",
+        "left",
         "progress",
         "served",
         "state",
@@ -56,14 +57,15 @@ class _Batch:
         self.served: int | None = None
         self.gates: bytes | None = None
         self.progress: bytes | None = None
+        self.left: bytes | None = None
         self.version: str | None = None
         self.fingerprint: str | None = None
         self.weight = 0
 
     @property
     def is_empty(self) -> bool:
-        kept = (self.steps, self.trace, self.status, self.failure, self.state, self.served, self.gates, self.progress)
-        return not any(kept)
+        scalars = (self.status, self.failure, self.state, self.served, self.gates, self.progress, self.left)
+        return not (self.steps or self.trace or any(scalars))
 
     def changes(self) -> Changes:
         status = None if self.status in TERMINAL else self.status
@@ -76,6 +78,7 @@ class _Batch:
             served=self.served,
             gates=self.gates,
             progress=self.progress,
+            left=self.left,
             version=self.version,
             fingerprint=self.fingerprint,
         )
@@ -139,6 +142,7 @@ class RunJournal:
         self._known_state = known_state
         self._served = served
         self._known_gates: Mapping[str, Any] | None = None
+        self._known_left = 0
         self._known_progress: Mapping[str, Any] | None = None
         self._rousing: set[asyncio.Task[None]] = set()
         self._asked: set[int] = set()
@@ -273,6 +277,10 @@ class RunJournal:
             self._known_gates = checkpoint.gates
             batch.gates = self.codec.gates(checkpoint.gates)
             batch.weight += CHANGE + len(batch.gates)
+        if len(checkpoint.left) != self._known_left and checkpoint.left:
+            self._known_left = len(checkpoint.left)
+            batch.left = self.codec.left(checkpoint.left)
+            batch.weight += CHANGE + len(batch.left)
         if checkpoint.reported is not None and checkpoint.reported != self._known_progress:
             self._known_progress = checkpoint.reported
             batch.progress = self.codec.progress(checkpoint.reported)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, get_args, get_origin
 
@@ -61,6 +61,7 @@ class _FateRow(msgspec.Struct, array_like=True):
 _images = msgspec.msgpack.Decoder(_ImageRow)
 _fates = msgspec.msgpack.Decoder(_FateRow, ext_hook=revive)
 _entries = msgspec.msgpack.Decoder(tuple[float, str, str, int, str])
+_left = msgspec.msgpack.Decoder(list[RollbackFailure], ext_hook=revive)
 _progress = msgspec.msgpack.Decoder(dict[str, tuple[float, float | None, str]])
 _summaries = msgspec.msgpack.Decoder(FanSummary)
 _notes = msgspec.msgpack.Decoder(dict[str, Any])
@@ -257,6 +258,21 @@ class PlanCodec:
         others = [failure_from_data(each) for each in row.others]
         kept = (row.left, others, row.arguments, row.retryable)
         return Fate(row.kind, row.path, found, row.attempts, row.reason, *kept)  # type: ignore[arg-type]
+
+    def left(self, left: Sequence[RollbackFailure]) -> bytes:
+        """What of rollbacks did not complete, as a record."""
+        return stamp(pack_plain([list(each) for each in left]))
+
+    def left_back(self, data: bytes) -> list[RollbackFailure]:
+        """The same, read again.
+
+        Raises:
+            SerializationError: it is damaged, or a newer version wrote it.
+        """
+        try:
+            return _left.decode(unstamp(data, "what was not rolled back")) if data else []
+        except msgspec.MsgspecError as error:
+            raise SerializationError("what was not rolled back", str(error)) from error
 
     def notes(self, notes: Mapping[str, Any]) -> bytes:
         """The run's shared state (``ctx.state``) as a record.

@@ -41,6 +41,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         rest: The fence of who lets the run go with nothing in flight, a blank, and what the run waits for.
         gates: How far the run is with its coordination, and what it holds.
         progress: How far its bodies say they are.
+        left: What of rollbacks inside it did not complete while it goes on.
     """
 
     status: Status | None = None
@@ -56,6 +57,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     rest: str | None = None
     gates: bytes | None = None
     progress: bytes | None = None
+    left: bytes | None = None
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -100,6 +102,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gates: bytes = b""
     element: str = ""
     failure: bytes = b""
+    left: bytes = b""
 
     def labels(self) -> str:
         """What it is listed by, apart from its status, one a line.
@@ -145,6 +148,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         gates: See `Changes.gates`.
         element: See `NewRun.element`.
         progress: See `Changes.progress`.
+        left: See `Changes.left`.
         inputs, outcome, failure, state: Empty also when they were not asked for.
     """
 
@@ -177,6 +181,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     gates: bytes = b""
     element: str = ""
     progress: bytes = b""
+    left: bytes = b""
     inputs: bytes = b""
     outcome: bytes = b""
     failure: bytes = b""

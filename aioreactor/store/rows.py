@@ -13,9 +13,9 @@ from aioreactor.trace import Status
 
 SCALARS = (
     "status ver fence created_ms updated_ms ended_ms owner lease_ms deadline_ms format reactor version fingerprint "
-    "parent labels seq served asked due_ms queue rest durability recoveries gates element progress"
+    "parent labels seq served asked due_ms queue rest durability recoveries gates element progress left"
 ).split()
-CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest", "gates", "progress")
+CHANGEABLE = ("failure", "state", "seq", "served", "version", "fingerprint", "rest", "gates", "progress", "left")
 _changeable = attrgetter(*CHANGEABLE)
 _UNCHANGED = (None,) * len(CHANGEABLE)
 BLOBS = "inputs outcome failure state".split()
@@ -61,6 +61,7 @@ def row_of(run_id: str, now_ms: int, scalars: Mapping[str, bytes]) -> RunRow:
         gates=scalars.get("gates", b""),
         element=text("element"),
         progress=scalars.get("progress", b""),
+        left=scalars.get("left", b""),
         **{blob: scalars.get(blob, b"") for blob in BLOBS},
     )
 
@@ -116,6 +117,7 @@ def new_scalars(new: NewRun, labels: str) -> dict[str, Value]:
         "gates": new.gates,
         "element": new.element,
         "failure": new.failure,
+        "left": new.left,
     }
     return {name: value for name, value in scalars.items() if value not in {"", b"", 0}}
 

@@ -34,7 +34,7 @@ class VolatileRun:
         self.seq, self.served, self.asked = new.seq, 0, 0
         self.state, self.failure, self.outcome = new.state, b"", b""
         self.rest = ""
-        self.gates = new.gates
+        self.gates, self.left = new.gates, new.left
         self.steps = dict(new.steps)
         self.trace = list(new.trace)
         self.requests: list[Request] = []
@@ -110,6 +110,7 @@ class VolatileRun:
             rest=self.rest,
             durability=self.new.durability,
             gates=self.gates,
+            left=self.left,
             inputs=self.new.inputs if "inputs" in blobs else b"",
             outcome=self.outcome if "outcome" in blobs else b"",
             failure=self.failure if "failure" in blobs else b"",

@@ -171,6 +171,11 @@ CRASHES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "legs, a later step fails": (legs, {}, {"z": raises(ValueError("z")), "undo:m[2].e2": raises(OSError("u"))}),
     "composed, a later step fails": (composed, {}, {"z": raises(ValueError("z"))}),
     "twice, a later step fails": (twice, {}, {"z": raises(ValueError("z"))}),
+    "inline legs, one fails of those that collect": (
+        legs,
+        {"atomic": False, "concurrency": 2, "fan_out": False},
+        {"m[1].e2": raises(ValueError("one")), "undo:m[1].e1": raises(OSError("u"))},
+    ),
 }
 
 
@@ -186,7 +191,7 @@ async def test_wherever_a_process_dies(place: Place, case: str) -> None:
 
 async def dies_everywhere(place: Place, case: str, window: int | None, *, applied: bool) -> None:
     build, options, acts = CRASHES[case]
-    reactor = build(f"fc.Dying{next(_numbers)}", fan_out=FanOut(batch_size=window), **options)
+    reactor = build(f"fc.Dying{next(_numbers)}", **{"fan_out": FanOut(batch_size=window), **options})
     behave.clear()
     behave.update(acts)
     ledger.clear()

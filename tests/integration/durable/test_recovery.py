@@ -155,7 +155,7 @@ async def test_a_deadline_counts_across_processes(place: Place) -> None:
     assert isinstance(found.outcome.error, DeadlineExceeded)
     assert ledger == ["do:a", "do:b", "do:b", "comp:b", "undo:a"]
     gate.open.set()
-    await asyncio.wait({task})
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_the_runs_of_a_living_process_are_never_swept(place: Place) -> None:
@@ -270,7 +270,32 @@ async def test_a_dependant_gets_the_values_of_maps_and_children_after_a_crash(pl
     for each in (task, task2):
         gate.open.set()
         each.cancel()
-        await asyncio.wait({each})
+        await asyncio.gather(each, return_exceptions=True)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["goes on", "fails later"])
+async def test_what_an_element_left_undone_is_told_of_after_a_crash(place: Place, fails: bool) -> None:
+    """While the run goes on nothing goes back but that element."""
+    broken = {"loose[1].t2": raises(ValueError("no")), "undo:loose[1].t1": raises(OSError("stays"))}
+    behave.update(broken)
+    gate = Gate()
+    behave["z"] = gate
+    task = await begun(place, Journey, gate)
+    behave["z"] = raises(KeyError("z")) if fails else lambda ctx: None
+    ledger.clear()
+    await place.sweep_elsewhere()
+    outcome: Any = (await Journey.runs.find("x")).outcome
+    entry = ("loose[1].t1", "undo", "raised", "OSError: stays")
+    if fails:
+        assert [each[:4] for each in outcome.rollback_failures] == [entry]
+        assert ledger.count("undo:loose[1].t1") == 0, "it was tried before"
+    else:
+        assert outcome.status == "completed"
+    element = list(outcome.results["loose"].outcomes())[1]
+    assert [each[:4] for each in element.rollback_failures] == [entry]
+    gate.open.set()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 class Checked(Reactor):
@@ -424,7 +449,7 @@ async def test_a_run_that_cannot_be_read_ends_with_the_reason_and_the_sweep_goes
     assert intact is not None
     assert intact.status == "completed"
     gate.open.set()
-    await asyncio.wait({task, task2})
+    await asyncio.gather(task, task2, return_exceptions=True)
     assert isinstance(task.exception(), OwnershipLost)
     assert other is not gate
 
