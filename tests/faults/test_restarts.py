@@ -12,7 +12,9 @@ import pytest
 from aioreactor import OwnershipLost, RunNotFound, runs
 from aioreactor.embedded import EmbeddedServer
 from tests.faults import reactors
+from tests.faults.fanned import ALL as FANNED
 from tests.faults.kit import Field, Zygote
+from tests.faults.test_fans import LEGS, effects
 from tests.faults.test_server import FAILS
 from tests.integration.store_client.servers import Server
 
@@ -83,6 +85,41 @@ async def test_workers_and_their_callers_do_not_notice(
         for name in ("carry_failed", "ownership_lost", "checkpoint_failed", "close_failed", "Traceback"):
             assert name not in log.read_text()
         await field.delete(lines)
+        await field.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("name", ["Fanned", "FannedFails"])
+@pytest.mark.parametrize(("disturb", "apart"), [(_kill, 0.05), (_restart, 0.1)])
+async def test_a_fan_out_and_its_rollback_do_not_notice(
+    fields: Callable[[Server], Field],
+    lasting: Server,
+    clinic: list[Zygote],
+    disturb: Any,
+    apart: float,
+    name: str,
+    tmp_path: Path,
+) -> None:
+    """Each effect of each element is there once, and nothing else."""
+    log = tmp_path / "log.txt"
+    async with fields(lasting) as field:
+        async with field.worker(clinic[0], log=str(log)):
+            handle = await FANNED[name].with_options(run_id="x", queue=field.queue()).enqueue()
+            waiting = asyncio.ensure_future(handle.result(90))
+            met = 0
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=apart)
+                met += not waiting.done()
+                await asyncio.to_thread(disturb, lasting)
+            outcome: Any = await waiting
+        assert met >= 3, "it had ended too soon"
+        stands, times = await effects(field, "x")
+        assert set(times.values()) == {1}, times.most_common(5)
+        assert outcome.status == ("completed" if name == "Fanned" else "failed")
+        assert stands == ({" a", " z", *LEGS} if name == "Fanned" else set())
+        assert getattr(outcome, "rollback_failures", []) == []
+        for event in ("carry_failed", "ownership_lost", "checkpoint_failed", "close_failed", "Traceback"):
+            assert event not in log.read_text()
+        await runs.delete("x")
         await field.assert_nothing_is_left()
 
 
