@@ -270,26 +270,14 @@ class Taking(Elements):
             # It comes no further back either: what is left stays owed.
             doom.__cause__ = opened.fate.error if opened.fate is not None else None
             return await self._end_unreadable(claim, doom)
-        plan, inputs = opened.plan, opened.inputs
-        outer = await self.outer_results(plan, row, inputs)  # before anybody keeps the lease: it may fail
-        codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
-        execution, journal = self._execution(
-            plan, row.run_id, claim, codec, row.queue, row.state, row.durability, row.served
-        )
-        _note_code(journal, plan, row)
-        execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
-        execution.park_timers_after = self.settings.park_after
-        execution.awaits_trigger = awaits_trigger and plan.background not in {None, "all"}
-        execution.spender = spender_of(row.run_id, row.created_ms, claim)
-        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead, opened.former)
-        if row.place is None:
-            execution.fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
+        outer = await self.outer_results(opened.plan, row, opened.inputs)  # before anybody keeps the lease: it may fail
+        execution, journal = self._readied(claim, row, opened, codec)
         execution.outer_results = outer
-        if row.place is not None and not row.place.back:
-            execution.outer_holds = partial(self.outer_holds, row.parent)
+        execution.doom, execution.park_after, execution.may_park = doom, park_after, fate is None
+        execution.awaits_trigger = awaits_trigger and opened.plan.background not in {None, "all"}
         self._fill(execution, row, opened, guard)
         if fate is None and opened.fate is None:
-            self._hand_over(execution, record, plan, codec)
+            self._hand_over(execution, record, opened.plan, codec)
             if await self.is_stray(row):
                 execution.order_cancel(
                     orders.Cancel(0, f"run {row.parent}, whose element it is, has ended", "rollback")
@@ -304,9 +292,26 @@ class Taking(Elements):
             work = _begun(execution, opened)
         else:
             fate, quiet = fate or opened.fate, row.was_quiet or claim.fence == 1
-            restore = restoring(execution, codec, opened.images, opened.entries, inputs, fate, quiet=quiet)
-            work = execution.resume(inputs, restore, back=fate is not None or doom is not None)
+            restore = restoring(execution, codec, opened.images, opened.entries, opened.inputs, fate, quiet=quiet)
+            work = execution.resume(opened.inputs, restore, back=fate is not None or doom is not None)
         return await self._settled(row, await self._executing(claim, journal, row.queue, work))
+
+    def _readied(self, claim: Claim, row: RunRow, opened: Opened, codec: PlanCodec) -> tuple[Execution, RunJournal]:
+        """An execution that can reach all that a run needs; it knows nothing of what the run has done."""
+        plan = opened.plan
+        codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
+        execution, journal = self._execution(
+            plan, row.run_id, claim, codec, row.queue, row.state, row.durability, row.served
+        )
+        _note_code(journal, plan, row)
+        execution.park_timers_after = self.settings.park_after
+        execution.spender = spender_of(row.run_id, row.created_ms, claim)
+        execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead, opened.former)
+        if row.place is None:
+            execution.fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)
+        elif not row.place.back:
+            execution.outer_holds = partial(self.outer_holds, row.parent)
+        return execution, journal
 
     async def _settled(self, row: RunRow, outcome: Outcome[Any]) -> Outcome[Any]:
         """An element that has ended is counted by its map; what of that is lost is done by who looks at the map."""

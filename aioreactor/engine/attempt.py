@@ -15,6 +15,7 @@ from aioreactor.engine import events, gating, reporting
 from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, split, validated
 from aioreactor.engine.bodies import CutShort, enter, output_error, unawaited
 from aioreactor.engine.drive import EngineClosed, resume
+from aioreactor.engine.ports import JournalFailed
 from aioreactor.engine.preparing import Prepared, instance_of, prepared_of, remember
 from aioreactor.engine.scope import Failed, Scope
 from aioreactor.engine.signals import signal_in
@@ -312,3 +313,16 @@ async def ended(
         return ready
     await ex.tell(scope, "on_step_retry", events.StepRetried, index, number, error=error, delay=delay)
     return Later(scope, index, delay)
+
+
+def dropped(ex: Execution, scope: Scope, index: int, error: JournalFailed | asyncio.CancelledError) -> Readies:
+    """Nothing comes of a node here, since the store is away or the run is cancelled.
+
+    Raises:
+        CancelledError: ``error``, if it is not the run that is cancelled.
+    """
+    if isinstance(error, JournalFailed):
+        ex.lose(error)
+    elif not ex.note_if_cancelled(error):
+        raise error
+    return ex.state.drop(scope, index)

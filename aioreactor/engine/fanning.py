@@ -22,7 +22,7 @@ from anyio import CancelScope
 from aioreactor.definition.markers import Page
 from aioreactor.engine import mapping
 from aioreactor.engine.arguments import FATAL, Frame, resolve
-from aioreactor.engine.attempt import Later, ended
+from aioreactor.engine.attempt import Later, dropped, ended
 from aioreactor.engine.fans import FanState, Source
 from aioreactor.engine.leaving import Leaving
 from aioreactor.engine.nesting import REFUSALS
@@ -70,13 +70,8 @@ async def run_fan(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         found = await _advanced(ex, run)
     except FanGone as error:
         return _source_failed(ex, run, error)
-    except JournalFailed as error:
-        ex.lose(error)
-        return ex.state.drop(scope, index)
-    except asyncio.CancelledError as error:
-        if not ex.note_if_cancelled(error):
-            raise
-        return ex.state.drop(scope, index)
+    except (JournalFailed, asyncio.CancelledError) as error:
+        return dropped(ex, scope, index, error)
     except (*REFUSALS, *_UNKEPT, ContentionError) as error:
         if run.fed is None:
             return await ended(ex, scope, index, 1, error, started=False, retry=False)
@@ -152,12 +147,14 @@ async def _advanced(ex: Execution, run: FanRun) -> FanState:
     """
     fans = ex.fans
     assert fans is not None
+    found: FanState | None = None
     if run.fed is None:  # it was begun in another process, and is not begun anew if the store has lost it
-        await fans.look(run.path, run.node)
+        found = await fans.look(run.path, run.node)
         await _open(ex, run)
     if not run.fed.ended and not run.node.paged:
         run.fed = await _feed_list(ex, run)
-    found = await fans.look(run.path, run.node)
+        found = None
+    found = found or await fans.look(run.path, run.node)
     while found.hungry and not run.scope.stopped and ex.leaving is None:
         run.fed = await _feed_page(ex, run)
         found = await fans.look(run.path, run.node)

@@ -21,7 +21,7 @@ from anyio import CancelScope
 
 from aioreactor.engine import events
 from aioreactor.engine.arguments import Frame, checked, cross_checked, resolve, validated, view_of
-from aioreactor.engine.attempt import Later, ended, keep
+from aioreactor.engine.attempt import Later, dropped, ended, keep
 from aioreactor.engine.drive import shielded
 from aioreactor.engine.ports import JournalFailed
 from aioreactor.engine.preparing import instance_of
@@ -83,13 +83,8 @@ async def dispatch(ex: Execution, scope: Scope, index: int) -> Readies | Later:
         sent = await shielded(units.dispatch(path, node, inputs))
     except _REFUSALS as error:
         return await ended(ex, scope, index, 1, error, started=False, retry=False)
-    except JournalFailed as error:
-        ex.lose(error)
-        return ex.state.drop(scope, index)
-    except asyncio.CancelledError as error:
-        if not ex.note_if_cancelled(error):
-            raise
-        return ex.state.drop(scope, index)
+    except (JournalFailed, asyncio.CancelledError) as error:
+        return dropped(ex, scope, index, error)
     scope.due = scope.due or {}
     scope.due[index] = sent.at
     ex.state.log("dispatch", path, 1, sent.run_id)
@@ -159,13 +154,8 @@ async def settled(ex: Execution, scope: Scope, index: int) -> Readies | Later | 
             continue
         try:
             found = await _settle(ex, scope, unit)
-        except JournalFailed as error:
-            ex.lose(error)
-            return ex.state.drop(scope, index)
-        except asyncio.CancelledError as error:
-            if not ex.note_if_cancelled(error):
-                raise
-            return ex.state.drop(scope, index)
+        except (JournalFailed, asyncio.CancelledError) as error:
+            return dropped(ex, scope, index, error)
         except _UNREADABLE as error:
             raised = ArgumentError(scope.path_of(index), scope.plan.nodes[unit].name, describe(error))
             raised.__cause__ = error
