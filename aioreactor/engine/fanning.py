@@ -93,17 +93,17 @@ async def _begin(ex: Execution, run: FanRun) -> None:
         ContentionError, SerializationError, PayloadTooLarge: its elements cannot be begun.
     """
     await ex.save(firm=ex.journal.behind)
-    await _open(ex, run)
+    run.fed = await _open(ex, run)
     if not run.scope.stopped and ex.lost is None:
         ex.state.open_fan(run)
         await ex.save(firm=True)
 
 
-async def _open(ex: Execution, run: FanRun) -> None:
+async def _open(ex: Execution, run: FanRun) -> Source:
     assert ex.fans is not None
     refuse_fan(ex, run)
     given = resolve(run.node.passed, Frame(ex, run.scope, run.index))
-    run.fed = await ex.fans.open(run.path, run.node, given, run.scope.inputs)
+    return await ex.fans.open(run.path, run.node, given, run.scope.inputs)
 
 
 def _wait(ex: Execution, run: FanRun) -> Later:
@@ -150,7 +150,7 @@ async def _advanced(ex: Execution, run: FanRun) -> FanState:
     found: FanState | None = None
     if run.fed is None:  # it was begun in another process, and is not begun anew if the store has lost it
         found = await fans.look(run.path, run.node)
-        await _open(ex, run)
+        run.fed = await _open(ex, run)
     if not run.fed.ended and not run.node.paged:
         run.fed = await _feed_list(ex, run)
         found = None
