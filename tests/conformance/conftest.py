@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from aioreactor.embedded import EmbeddedServer
+from tests.told import broken_callbacks
 
 from .kit import Kit, RedisKit, VolatileKit
 
@@ -19,8 +20,7 @@ from .kit import Kit, RedisKit, VolatileKit
 @pytest.fixture(autouse=True)
 async def nothing_is_left() -> AsyncIterator[None]:
     """No task outlives a test, and no callback failed in it."""
-    broken: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: broken.append(context))
+    broken = broken_callbacks()
     yield
     gc.collect(0)
     async with asyncio.timeout(5):

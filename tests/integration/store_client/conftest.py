@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from aioreactor.store.client import StoreClient
 from tests.integration.store_client.samples import Connect
 from tests.integration.store_client.servers import Server
+from tests.told import broken_callbacks
 
 settings.register_profile(
     "suite", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -33,8 +34,7 @@ def opened_since(before: set[str]) -> set[str]:
 async def nothing_is_left() -> AsyncIterator[None]:
     """No task and no file descriptor outlives a test, and no callback failed in it."""
     before = set(os.listdir("/proc/self/fd"))
-    broken: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: broken.append(context))
+    broken = broken_callbacks()
     yield
     assert not broken
     tasks: list[asyncio.Task[Any]] = []
