@@ -91,6 +91,7 @@ class Session(ABC):
         self._turn_ends = 0.0
         self._ended: AioreactorError | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._begun = self._heard = False
         self._pass_on_at = 0.0
 
     # ------------------------------------------------------------------ the whole of it
@@ -103,21 +104,30 @@ class Session(ABC):
         loop = asyncio.get_running_loop()
         self._turn_ends = loop.time() + TURN
         self._cuts = Cuts(self.runs.store.pushes(), self.runs.store.space.fan_channel(self.run_id), self._hear)
-        self.hold = self.runs._keeper().watch(self.claim, self._lost, self._asked)
         try:
             dealt = await self._claim(self._slots.first())
             if dealt is None:
                 return False
-            if not dealt.indexes:
+            self._begin()
+            try:
+                if dealt.indexes:
+                    await self._work(dealt)
+                    return True
                 await self._wake(dealt)
                 await self._leave(quietly=True)
                 return False
-            await self._work(dealt)
-            return True
+            finally:
+                self.hold.release()
         finally:
             self._cuts.close()
-            self.hold.release()
             self._slots.give_back_all()
+
+    def _begin(self) -> None:
+        """Keep the lease. Not before it was claimed: until then the store knows of none, and would call it lost."""
+        self.hold = self.runs._keeper().watch(self.claim, self._lost, self._asked)
+        self._begun = True
+        if self._heard:
+            self._hear(self.path)
 
     async def _work(self, dealt: Dealt) -> None:
         self.shared = read_shared(dealt.shared)
@@ -253,7 +263,10 @@ class Session(ABC):
 
     def _hear(self, path: str) -> None:
         """The fan-out may have been stopped: ask, in the way in which the lease is extended."""
-        if path in ("", self.path) and not self.claim.cut and self._ended is None and self._looking is None:
+        if path not in ("", self.path):
+            return
+        self._heard = True
+        if self._begun and not self.claim.cut and self._ended is None and self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def _look(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from aioreactor import Context, Failure, FanOut, Reactor, map_each, runs, value
+from aioreactor.store.fans import FanStore
 from tests.integration.durable.fan_kit import (
     act,
     assert_nothing_is_left,
@@ -195,6 +197,44 @@ async def test_it_is_not_begun_anew_when_the_store_has_lost_it(
     assert max(Counter(line for line in ledger if line.startswith("do:")).values()) == 1
     assert ledger[-1] == "undo:a"
     assert "ERR " not in caplog.text
+
+
+async def test_a_session_that_begins_slowly_is_not_lost(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the server is away for longer than a third of a lease, nobody asks for more of what there is not yet."""
+    claims, waited = {name: getattr(FanStore, name) for name in ("claim", "claim_back")}, Counter[str]()
+    extended = asyncio.Event()
+    extend = FanStore.extend
+
+    async def heard(*given: Any) -> Any:
+        found = await extend(*given)
+        extended.set()
+        return found
+
+    def slowly(name: str) -> Any:
+        async def claim(*given: Any, **options: Any) -> Any:
+            waited[name] += 1
+            if waited[name] == 1:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(extended.wait(), 0.7)  # at a third of the lease
+            return await claims[name](*given, **options)
+
+        return claim
+
+    monkeypatch.setattr(FanStore, "extend", heard)
+    for name in claims:
+        monkeypatch.setattr(FanStore, name, slowly(name))
+    behave["z"] = raises(ValueError("z"))
+    async with hands(place, lease_ttl=1):
+        handle = await legs().enqueue()
+        outcome = await handle.result(timeout=20)
+    assert isinstance(outcome, Failure)
+    assert (outcome.step, outcome.rollback_failures) == ("z", [])
+    assert min(waited["claim"], waited["claim_back"]) >= 1
+    assert max(Counter(ledger).values()) == 1
+    assert "ownership_lost" not in caplog.text
+    await assert_nothing_is_left(place, handle.run_id)
 
 
 @pytest.mark.parametrize("park_after", [0.0, 30.0], ids=["parked", "there"])
