@@ -108,7 +108,7 @@ async def test_a_worker_sleeps_beyond_its_lease_while_others_go_on(
         async with ward.worker(clinic[0]):
             found = await ward.ended(["x"])
             assert found["x"].status == "completed"
-            before = await ward.dump()
+        before = await ward.dump()  # the index is written after the end of the run
         lines = await ward.do("LRANGE", ward.ledger.key, 0, -1)
     finally:
         os.kill(sleeper.pid, signal.SIGCONT)
