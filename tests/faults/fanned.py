@@ -57,8 +57,11 @@ class Single(Reactor, name="fanned.Single"):
 
 
 async def stops(ctx: Context) -> None:
-    if reactors.STOPPING and "[1]" in ctx.run_id:
-        os.kill(os.getpid(), signal.SIGSTOP)
+    if reactors.STOPPING:
+        if "[1]" in ctx.run_id:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            await asyncio.Event().wait()  # no other element has begun its next step when the process stops
 
 
 class Sleepy(Reactor[str], name="fanned.Sleepy"):
