@@ -187,14 +187,8 @@ FLOORS = {
     "hand-over, lock, 8 wait": ("two EVALSHA, paced", 1.5),
     "hand-over, lock, 100 wait": ("two EVALSHA, paced", 1.5),
     "hand-over, semaphore, 8 wait": ("two EVALSHA, paced", 1.5),
-    f"lock, free, {BESIDE}": ("two EVALSHA, redis-py", 1.3),
-    f"semaphore, free, {BESIDE}": ("two EVALSHA, redis-py", None),
-    f"rate limit, one window, {BESIDE}": ("one EVALSHA, redis-py", 1.2),
-    f"rate limit, three windows, {BESIDE}": ("one EVALSHA, redis-py", 1.2),
-    f"hand-over, lock, 8 wait, {BESIDE}": ("two EVALSHA, paced, redis-py", 1.5),
-    f"hand-over, lock, 100 wait, {BESIDE}": ("two EVALSHA, paced, redis-py", 1.5),
-    f"hand-over, semaphore, 8 wait, {BESIDE}": ("two EVALSHA, paced, redis-py", 1.5),
 }
+FLOORS |= {f"{name}, {BESIDE}": (f"{FLOORS[name][0]}, redis-py", FLOORS[name][1]) for name in COMPARED}
 
 
 async def peers(path: str, redis: Any, stack: contextlib.AsyncExitStack) -> dict[str, Callable[[], Any]]:

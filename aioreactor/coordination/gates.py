@@ -79,19 +79,16 @@ class Limits:
     def __init__(self, ordered: Sequence[Wanted], terms: Terms, named: Mapping[str, Mapping[str | float, int]]) -> None:
         self.windows: dict[int, rates.Windows] = {}
         self.keep = rates.RESTORABLE
-        self._who = terms.spender
+        self.spenders: dict[int, Spender] = {}
         for each in ordered if not terms.admitted else ():
             if isinstance(each.primitive, RateLimit):
+                if terms.spender is not None:  # a key may be limited in two ways
+                    name = f"{terms.spender.name}#{len(self.windows)}"
+                    self.spenders[id(each)] = terms.spender._replace(name=name)
                 self.windows[id(each)] = rates.Windows.of(each.primitive, each.key, named)
             if not isinstance(each.primitive, Period | OrderedLock):
                 # As long as a later gate may take, this can be given back.
                 self.keep += terms.wait_of(each.primitive)
-
-    def spender(self, each: Wanted) -> Spender | None:
-        """Who spends this one: a key may be limited in two ways."""
-        if self._who is None:
-            return None
-        return Spender(f"{self._who.name}#{list(self.windows).index(id(each))}", self._who.fence)
 
 
 class Gates:
@@ -139,7 +136,7 @@ class Gates:
                     terms.scope.name,
                     wait=terms.wait_of(primitive),
                     keep=limits.keep,
-                    spender=limits.spender(each),
+                    spender=limits.spenders.get(id(each)),
                 )
             )
         elif isinstance(primitive, Period) and not terms.admitted:

@@ -16,7 +16,6 @@ from aioreactor.durable.lines import LineWatch, resigned
 from aioreactor.durable.requests import Ears, RunMailbox
 from aioreactor.durable.sweeping import SweptRuns
 from aioreactor.engine import orders
-from aioreactor.engine.coordinating import Spender
 from aioreactor.engine.ports import Detached, Environment, JournalFailed
 from aioreactor.engine.scheduler import Execution
 from aioreactor.errors import AioreactorError, OwnershipLost, RunNotFound, SerializationError
@@ -83,11 +82,6 @@ def store_needed(what: str) -> Iterator[None]:
         yield
     except StoreError as error:
         raise JournalFailed(f"the store is away, and was to {what}: {error}") from error
-
-
-def spender_of(run_id: str, created_ms: int, claim: Claim) -> Spender:
-    """Who spends the rate limits of a run; another run that comes to have its id is somebody else."""
-    return f"{run_id}@{created_ms}", claim.fence
 
 
 class HandedBack(AioreactorError):
@@ -190,6 +184,7 @@ class Base:
         self,
         plan: Plan,
         run_id: str,
+        created_ms: int,
         claim: Claim,
         codec: PlanCodec,
         queue: str,
@@ -217,6 +212,9 @@ class Base:
         )
         execution = Execution(self.environment, plan, run_id, journal)
         execution.state.served = served
+        execution.park_timers_after = self.settings.park_after
+        # Another run that comes to have its id is somebody else.
+        execution.spender = (f"{run_id}@{created_ms}", claim.fence)
         execution.mailbox = RunMailbox(self.store, run_id, plan, codec)
         execution.correlations = RunCorrelations(self.store, self.correlations, run_id, retention_ms)
         self._heard_here().watch(run_id, execution)

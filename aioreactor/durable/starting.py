@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from aioreactor.durable.base import despite_cancel, logger, spender_of
+from aioreactor.durable.base import despite_cancel, logger
 from aioreactor.durable.elements import Elements
 from aioreactor.durable.lines import assigned, lines_of, resigned
 from aioreactor.durable.reading import AT_REST
@@ -67,10 +67,10 @@ class Starting(Elements):
             return await self._attach(plan, run_id, created, key or run_id, options)
         assert created.claim is not None
         codec.ahead = created.created_ms / 1000 - self.environment.clock.now()
-        execution, journal = self._execution(plan, run_id, created.claim, codec, new.queue, asked=new.durability)
+        execution, journal = self._execution(
+            plan, run_id, created.created_ms, created.claim, codec, new.queue, asked=new.durability
+        )
         execution.awaits_trigger, execution.state.gates = plan.background is not None, gates
-        execution.park_timers_after = self.settings.park_after
-        execution.spender = spender_of(run_id, created.created_ms, created.claim)
         execution.units = self.units_of(plan, run_id, created.created_ms, new.queue, codec.ahead)
         execution.fans = self.fans_of(plan, run_id, created.created_ms, new.queue, codec)
         if cancelled is not None:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger, spender_of
+from aioreactor.durable.base import HandedBack, despite_cancel, ended, logger
 from aioreactor.durable.elements import Elements
 from aioreactor.durable.fits import Opened, check_fans, check_fits, check_inputs
 from aioreactor.durable.requests import RunMailbox
@@ -301,11 +301,9 @@ class Taking(Elements):
         plan = opened.plan
         codec.ahead = row.now_ms / 1000 - self.environment.clock.now()
         execution, journal = self._execution(
-            plan, row.run_id, claim, codec, row.queue, row.state, row.durability, row.served
+            plan, row.run_id, row.created_ms, claim, codec, row.queue, row.state, row.durability, row.served
         )
         _note_code(journal, plan, row)
-        execution.park_timers_after = self.settings.park_after
-        execution.spender = spender_of(row.run_id, row.created_ms, claim)
         execution.units = self.units_of(plan, row.run_id, row.created_ms, row.queue, codec.ahead, opened.former)
         if row.place is None:
             execution.fans = self.fans_of(plan, row.run_id, row.created_ms, row.queue, codec)

@@ -260,8 +260,7 @@ async def _complete(ex: Execution, run: FanRun, summary: FanSummary) -> Readies 
     try:
         await load(results)
     except JournalFailed as error:
-        ex.lose(error)
-        return ex.state.drop(run.scope, run.index)
+        return dropped(ex, run.scope, run.index, error)
     except _UNKEPT as error:
         return await ended(ex, run.scope, run.index, 1, error, started=True, retry=False)
     if run.node.collect is not None:

@@ -55,6 +55,19 @@ def _restart(server: Server) -> None:
     server.start()
 
 
+async def disturbed_under_way(waiting: asyncio.Future[Any], disturb: Any, server: Server, apart: float) -> bool:
+    """Disturb the server in a moment; whether what is waited for was under way still."""
+    await asyncio.wait({waiting}, timeout=apart)
+    met = not waiting.done()
+    await asyncio.to_thread(disturb, server)
+    return met
+
+
+def assert_unnoticed(log: Path) -> None:
+    for event in ("carry_failed", "ownership_lost", "checkpoint_failed", "close_failed", "Traceback"):
+        assert event not in log.read_text()
+
+
 # What happens to the server, so many times, so many seconds apart: time to do something in between.
 @pytest.mark.parametrize(("disturb", "times", "apart"), [(_flush, 50, 0.01), (_kill, 10, 0.05), (_restart, 4, 0.15)])
 async def test_workers_and_their_callers_do_not_notice(
@@ -74,16 +87,13 @@ async def test_workers_and_their_callers_do_not_notice(
             waiting = asyncio.gather(*(handle.result(60) for handle in handles))
             met = 0
             for _ in range(times):
-                await asyncio.wait({waiting}, timeout=apart)
-                met += not waiting.done()
-                await asyncio.to_thread(disturb, lasting)
+                met += await disturbed_under_way(waiting, disturb, lasting, apart)
             outcomes = await waiting
         assert met >= 3, "the runs had ended too soon"
         lines = {handle.run_id: await field.ledger.lines(handle.run_id) for handle in handles}
         assert lines == {handle.run_id: FAILS for handle in handles}
         assert [outcome.status for outcome in outcomes] == ["failed"] * len(handles)
-        for name in ("carry_failed", "ownership_lost", "checkpoint_failed", "close_failed", "Traceback"):
-            assert name not in log.read_text()
+        assert_unnoticed(log)
         await field.delete(lines)
         await field.assert_nothing_is_left()
 
@@ -107,9 +117,7 @@ async def test_a_fan_out_and_its_rollback_do_not_notice(
             waiting = asyncio.ensure_future(handle.result(90))
             met = 0
             while not waiting.done():
-                await asyncio.wait({waiting}, timeout=apart)
-                met += not waiting.done()
-                await asyncio.to_thread(disturb, lasting)
+                met += await disturbed_under_way(waiting, disturb, lasting, apart)
             outcome: Any = await waiting
         assert met, "it had ended too soon"
         stands, times = await effects(field, "x")
@@ -117,8 +125,7 @@ async def test_a_fan_out_and_its_rollback_do_not_notice(
         assert outcome.status == ("completed" if name == "Fanned" else "failed")
         assert stands == ({" a", " z", *LEGS} if name == "Fanned" else set())
         assert getattr(outcome, "rollback_failures", []) == []
-        for event in ("carry_failed", "ownership_lost", "checkpoint_failed", "close_failed", "Traceback"):
-            assert event not in log.read_text()
+        assert_unnoticed(log)
         await runs.delete("x")
         await field.assert_nothing_is_left()
 

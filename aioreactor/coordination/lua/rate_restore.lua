@@ -13,7 +13,7 @@ local rate, spent = KEYS[1], KEYS[2]
 local token, fence, cost, algorithm = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 local at = tonumber(redis.call('ZSCORE', spent, token) or 0)
-if at == 0 or at % 1 * 1024 ~= fence % 1024 then
+if at == 0 or at % 1 ~= fence % 1024 / 1024 then
   return { 'FORGOTTEN' }
 end
 redis.call('ZREM', spent, token)

@@ -5,13 +5,12 @@
 -- the fence of its owner: one who is late cannot give back what somebody else goes on with.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('ZADD', spent, 'NX', now + fence % 1024 / 1024, token) == 0 then
-  if fence > 0 then
-    local at = tonumber(redis.call('ZSCORE', spent, token))
-    -- Fences go round: half of them are ahead of one.
-    if (fence - at % 1 * 1024) % 1024 < 512 then
-      redis.call('ZADD', spent, math.floor(at) + fence % 1024 / 1024, token)
-    end
+local mine = fence % 1024 / 1024
+if redis.call('ZADD', spent, 'NX', now + mine, token) == 0 then
+  local at = tonumber(redis.call('ZSCORE', spent, token))
+  -- Fences go round: half of them are ahead of one.
+  if (mine - at) % 1 < 0.5 then
+    redis.call('ZADD', spent, math.floor(at) + mine, token)
   end
   return { 'SPENT' }
 end
